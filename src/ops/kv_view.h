@@ -7,22 +7,23 @@
 typedef struct {
     char          *pool;
     const int32_t *table;
-    size_t         table_stride;
+    size_t         table_stride; /* entries */
     int            n_layers, n_kv_heads, head_dim;
     cache_types    types;
-    size_t         layer_bytes;               /* K and V of a layer */
-    size_t         plane_bytes;               /* K of a layer; V of the layer follows */
-    size_t         head_bytes, vec_bytes;     /* K of one head; of one position of it */
-    size_t         v_head_bytes, v_vec_bytes; /* V, the same */
+    /* Bytes in one page: */
+    size_t layer_bytes;               /* K and V of a layer */
+    size_t plane_bytes;               /* K of a layer; V of the layer follows */
+    size_t head_bytes, vec_bytes;     /* K of one head; codes of one position of it */
+    size_t v_head_bytes, v_vec_bytes; /* V, the same */
 } kv_view;
 
-kv_view kv_view_of(const kv_class *c);
+kv_view kv_view_of(const kv_class *c); /* asserts that head_dim is a multiple of 8 */
 
-typedef struct { /* rope_params */
+typedef struct { /* as rope_params */
     int            n_dims;
     const float   *freq;
     const int32_t *section; /* NULL: every pair uses `pos` */
 } rope_view;
 
-rope_view rope_view_of(const rope_params *p); /* NULL: zeros */
+rope_view rope_view_of(const rope_params *p); /* p NULL: zeros */
 #endif

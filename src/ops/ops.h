@@ -2,11 +2,14 @@
  *
  * Model code never dereferences a `dev`. Token ids, positions, parents, page tables and sampler parameters are
  * device arrays, so that the result of one op can feed the next without the host. Ops are enqueued in order on a
- * queue and may run later; `sync` waits for them. No op allocates memory (promise 4).
+ * queue and may run later; `sync` waits for them. Structs and device addresses that are passed to an op are read before
+ * it returns; the arrays at these addresses must live until the op has run. No op allocates memory (promise 4).
  *
  * Promise 1: the numbers of a row depend on its own inputs alone, bit for bit, whatever the number of rows,
  * their order, or the number of threads. So every sum has an order fixed by the weight's shape or by absolute
- * positions. Activations are f32, row-major and dense: [n_rows][n]. */
+ * positions. Activations are f32, row-major and dense: [n_rows][n].
+ *
+ * Threads: a table and its queues are used by one thread at a time. */
 #ifndef TANDEM_OPS_OPS_H
 #define TANDEM_OPS_OPS_H
 #include "base/err.h"
@@ -19,16 +22,18 @@
 typedef struct {
     void *p;
 } dev; /* an address in the backend's memory */
+/* Return the address `bytes` bytes, or n floats, after d. */
 static inline dev dev_at(dev d, size_t bytes) { return (dev){(char *)d.p + bytes}; }
 static inline dev dev_at_f32(dev d, size_t n) { return dev_at(d, n * sizeof(float)); }
 
 /* --- weights --------------------------------------------------------------------------------------
- * A matrix, or a stack of n_mats of one shape (experts), in whatever form the backend multiplies best. */
+ * A matrix, or a stack of n_mats of one shape (experts), in the form that the backend multiplies best. */
 typedef struct {
     quant_type  type;
     int32_t     n_in, n_out, n_mats; /* n_in is contiguous: data is [n_mats][n_out][n_in] */
     const void *data;                /* read during weight_load only; may be unaligned */
-    /* Called during weight_load: the first `bytes` of data will not be read again. May be NULL. */
+    /* Called repeatedly during weight_load: the first `bytes` of data will not be read again. Some backends never call
+     * it. May be NULL. */
     void (*took)(void *ctx, size_t bytes);
     void *ctx;
 } weight_src;
@@ -48,18 +53,19 @@ typedef struct weight { /* backends append their own fields */
  * positions after pos are read from the slots of the same number, so last < root. */
 typedef struct {
     int n_rows;
-    dev token;  /* vocabulary id; -1: the row's embedding was uploaded instead */
+    dev token;  /* vocabulary id; -1: embed does not write the row */
     dev pos;    /* position in its own sequence */
     dev lane;   /* index of its page table */
     dev slot;   /* slot of its K/V in the pages of the lane */
-    dev parent; /* the preceding row, in this step; read for positions from root on only */
+    dev parent; /* row of this step that precedes it in its sequence; read for positions from root on only */
     dev root;   /* positions below this are in the slot of the same number */
     dev last;   /* last position that the row sees */
     /* M-RoPE: int32 [n_rows][ROPE_SECTIONS], the positions that rope rotates by. NULL (.p): `pos` in every section.
      * Attention and the cache always use `pos`. */
     dev section_pos;
-    /* These arrays, and K and V of all positions before the step, were written before the first op that uses them, and
-     * an upload came directly before that op. */
+    /* The caller promises that these arrays, and K and V of all positions before the step, were written before the
+     * first op that uses them, with an upload directly before that op. A backend may then read them while the op before
+     * still runs. */
     bool settled;
 } step_rows;
 
@@ -80,9 +86,10 @@ typedef struct {
  * table[lane * table_stride + slot / KV_PAGE]. */
 enum { KV_UNIT = 256, OPS_MAX_HEAD_DIM = 1024 };
 typedef struct {
-    dev         pool, table;
-    int         table_stride;
-    int         n_layers, n_kv_heads, head_dim;
+    dev         pool, table;  /* table: int32 [lanes][table_stride] */
+    int         table_stride; /* pages that a lane can have */
+    int         n_layers, n_kv_heads;
+    int         head_dim; /* a multiple of 8, at most OPS_MAX_HEAD_DIM */
     cache_types types;
 } kv_class;
 /* Returns the bytes of K or V of one layer in one page. */
@@ -127,7 +134,7 @@ typedef struct {
     float   logit;
 } token_logit;
 
-enum { SAMPLE_TOP_MAX = 64 };
+enum { SAMPLE_TOP_MAX = 64 }; /* maximum of n_top */
 /* Returns the number of words of a mask. The bit of a token is bit id & 63 of word id >> 6. */
 static inline size_t sampling_mask_words(int n_vocab) { return ((size_t)n_vocab + 63) / 64; }
 
@@ -137,23 +144,25 @@ typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;
  * Sequences of ops that one kernel can run. Optional: joined.h calls the joined op if the backend has it, otherwise the
  * single ops. */
 enum { JOINED_MATMULS = 3, JOINED_NORMS = 3 };
-typedef struct { /* The heads before attention. q, k, v: [n_rows][n_heads or n_kv_heads][head_dim], overwritten */
-    dev             q, k, v; /* k NULL (.p): no K/V is stored */
-    dev             w_q, w_k;
+typedef struct { /* The heads before attention: [n_rows][n_heads or n_kv_heads][head_dim]. q becomes the result; k and v
+                  * may be overwritten */
+    dev             q, k, v;  /* k NULL (.p): no K/V is stored */
+    dev             w_q, w_k; /* weights of the norms, [head_dim] */
     rope_params     rope;
     int             n_heads, layer;
-    bool            norm_v, k_as_v; /* norm V; V is a copy of K before its norm, and `v` is scratch */
+    bool            norm_v; /* V is normalised, without a weight */
+    bool            k_as_v; /* only with norm_v: V is K before its norm, and `v` is scratch */
     const kv_class *c;
     float           eps;
 } head_rows;
 typedef struct
 { /* Rows of n between two blocks of a layer: y = (res + norm(z) w) * scale, then out[i].y = norm(y) out[i].w */
-    dev y, res, z, w;
-    /* If parts is set, z is replaced by norm(z) w_z + norm(sum over s of slot_w[s] slots[s]) w_slots first. z and `sum`
-     * are overwritten. */
+    dev y, res, z, w; /* y may be res */
+    /* If parts is set, z is replaced by norm(z) w_z + norm(sum over s of slot_w[s] slots[s]) w_slots first. Then z and
+     * `sum`, [n_rows][n], may be overwritten. slots: [n_rows][n_slots][n], slot_w: [n_rows][n_slots]. */
     bool  parts;
     dev   w_z, w_slots, slots, slot_w, sum;
-    int   n_slots, n, n_outs;
+    int   n_slots, n, n_outs; /* n_outs: at most JOINED_NORMS */
     float scale, eps;
     struct {
         dev y, w;
@@ -161,7 +170,7 @@ typedef struct
 } norm_rows;
 
 typedef struct { /* Experts that `router` chooses by logits: y[row][slot] = down(act(gate x) * (up x)) */
-    dev           logits, expert_scale, id, w; /* router's */
+    dev           logits, expert_scale, id, w; /* as for router, which writes id and w */
     dev           y, x;                        /* [n_rows][n_slots][n_embd], [n_rows][n_embd] */
     dev           inner, act;                  /* scratch: [n_rows][n_slots][2 n_ff], [n_rows][n_slots][n_ff] */
     const weight *gate_up, *gate, *up, *down;  /* gate_up, or gate and up */
@@ -169,14 +178,14 @@ typedef struct { /* Experts that `router` chooses by logits: y[row][slot] = down
     act_kind      kind;
 } expert_rows;
 
-typedef enum { ASIDE_BEGIN, ASIDE_END, ASIDE_JOIN } aside_part;
+typedef enum { ASIDE_BEGIN, ASIDE_END, ASIDE_JOIN } aside_part; /* see ops.aside */
 
 enum { QUEUE_MARKS = 8 };
-typedef struct queue queue;
-typedef struct {          /* maximum sizes, which determine the scratch of a queue */
-    int max_rows;         /* rows of a step */
-    int max_in;           /* widest matmul input */
-    int max_expert_slots; /* experts per row; 0 for dense models */
+typedef struct queue queue; /* ops in order; defined by each backend */
+typedef struct {            /* maximum sizes, which determine the scratch of a queue; larger ones must not be passed */
+    int max_rows;           /* rows of a step */
+    int max_in;             /* widest matmul input */
+    int max_expert_slots;   /* experts per row; 0 for dense models */
     int n_experts;
     int max_vocab;
 } queue_limits;
@@ -184,12 +193,13 @@ queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b); /* 
 
 typedef struct ops ops;
 struct ops {
-    const char *name; /* "ref", "cpu", "cuda" */
-    void       *state;
+    const char *name;      /* "ref", "cpu", "cuda"; "profile" for ops/profile.h */
+    void       *state;     /* private to the backend */
     const char *kernels;   /* the variant in use, such as "avx2"; NULL: there is only one */
-    int         n_threads; /* threads of the processor; 0: the backend does not run on it */
+    int         n_threads; /* threads of the processor; 0: the backend does not run on it, or has no threads */
 
-    /* Memory. alloc returns zeroed bytes, aligned to 256. */
+    /* Memory. alloc returns zeroed bytes, aligned to 256. On failure *out is NULL, here and below. The functions that
+     * free accept NULL. Everything is freed before close, which frees the table itself. */
     bool (*alloc)(const ops *o, dev *out, size_t bytes, err *e);
     void (*free)(const ops *o, dev d);
     bool (*weight_load)(const ops *o, weight **out, const weight_src *src, err *e);
@@ -201,7 +211,7 @@ struct ops {
     void (*close)(ops *o);
 
     /* Copies between host and device. The source of an upload may change when the call returns. A download is complete
-     * after sync. */
+     * after sync; its target must live until then. sync blocks until all ops of the queue have run. */
     void (*upload)(queue *q, dev dst, const void *src, size_t bytes);
     void (*download)(queue *q, void *dst, dev src, size_t bytes);
     void (*sync)(queue *q);
@@ -216,21 +226,24 @@ struct ops {
 
     /* Records a sequence of ops that is repeated, and launches it as one piece:
      *     for (bool done = o->replay(q, key); !done; done = o->record_end(q)) ops, but no upload, download or sync
-     * replay returns true if the sequence of this key was recorded before; it is enqueued then. Otherwise the ops that
-     * follow may be recorded. record_end returns false if recording failed and nothing ran; the next attempt does not
-     * record. The key covers every argument of the ops, including addresses (graph_key). queue_reserve drops all
-     * recordings, so memory that is allocated once after it need not be part of keys. */
+     * replay enqueues the sequence and returns true if it was recorded under this key before. Otherwise it returns
+     * false, and the ops that follow may be recorded. record_end returns false if recording failed and nothing ran; in
+     * the next iteration the ops are not recorded. The key covers every argument of the ops, including addresses
+     * (graph_key). queue_reserve drops all recordings, so memory that is allocated once after it need not be part of
+     * keys. */
     bool (*replay)(queue *q, uint64_t key);
     bool (*record_end)(queue *q);
 
-    /* y[r] = table[id[r]] * scale; rows with id < 0 are not written */
+    /* y[r] = table[ids[r]] * scale; rows with an id < 0 are not written */
     void (*embed)(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale);
     /* y[r][o] = sum_i w[o][i] x[r][i] */
     void (*matmul)(queue *q, dev y, const weight *w, dev x, int n_rows);
     /* Writes the n_top <= SAMPLE_TOP_MAX largest results of matmul followed by softcap (no softcap if cap is 0), with
-     * the same bits, ranked, ties to the lower id. out: device token_logit [n_rows][n_top]. Optional: may be NULL. */
+     * the same bits, ranked, ties to the lower id; only finite ones, then ids of -1. out: device token_logit
+     * [n_rows][n_top]. Optional: this member may be NULL. */
     void (*matmul_top)(queue *q, dev out, const weight *w, dev x, int n_rows, float cap, int n_top);
-    /* y[r][s] = w[id[r][s]] x[x_per_slot ? r][s] : r]    id: [n_rows][n_slots] int32, y: [n_rows][n_slots][n_out] */
+    /* y[r][s] = w[id[r][s]] x[r], or with x_per_slot w[id[r][s]] x[r][s].
+     * id: int32 [n_rows][n_slots], y: [n_rows][n_slots][n_out] */
     void (*matmul_experts)(queue *q, dev y, const weight *w, dev x, bool x_per_slot, dev id, int n_rows, int n_slots);
     /* y = x / sqrt(mean(x^2) + eps) * w, over n; w NULL (.p): 1. With heads, n_rows counts rows * heads. y may be x */
     void (*rms_norm)(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps);
@@ -263,66 +276,73 @@ struct ops {
     void (*softcap)(queue *q, dev x, size_t n, float cap);
     /* y[r * y_stride + i] = x[idx[r] * x_stride + i]; idx: int32, NULL (.p): r itself */
     void (*copy_rows)(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n);
-    /* id[r] = index of the largest logit, ties to the lower id */
+    /* id[r] = index of the largest finite logit, ties to the lower id; -1: none is finite */
     void (*argmax)(queue *q, dev id, dev logits, int n_rows, int n_vocab);
-    /* Apply bias and penalties before sampling, and undo them. items: device logit_change[n_items] */
+    /* Apply bias and penalties before sampling, and undo them. items: device logit_change[n_items]; change_logits
+     * writes `was` for restore_logits */
     void (*change_logits)(queue *q, dev logits, int n_vocab, dev items, int n_items);
     void (*restore_logits)(queue *q, dev logits, int n_vocab, dev items, int n_items);
     /* Sets the logits of row rows[i] to -inf for tokens whose bit in mask i is clear. masks: device uint64_t
      * [n][sampling_mask_words(n_vocab)], rows: device int32_t[n], distinct */
     void (*mask_logits)(queue *q, dev logits, int n_vocab, dev masks, dev rows, int n);
     /* Writes natural log-probabilities: out[r][0] for token id[r], out[r][1 ..] for the n_top most likely tokens,
-     * ranked, ties to the lower id. out: device token_logprob [n_rows][1 + n_top] */
+     * ranked, ties to the lower id. A token without a finite logit has -infinity. out: device token_logprob
+     * [n_rows][1 + n_top] */
     void (*logprobs)(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top);
-    /* Picks id[r] with params[r]. params: device sample_params[n_rows]. The logits are not changed. */
+    /* Picks id[r] with params[r], as sampling_pick does; -1: no logit is finite. params: device sample_params[n_rows].
+     * The logits are not changed. */
     void (*sample)(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab);
     /* For drafts: writes the n_top <= SAMPLE_TOP_MAX tokens with the highest scores, best first, and the logarithms of
-     * their softmax(score / soft). `sample` picks the token with the highest score; with temp 0 the score is the logit.
+     * their softmax(score / soft), soft > 0. `sample` picks the token with the highest score; with temp 0 the score is
+     * the logit.
      * The softmax covers the SAMPLE_TOP_MAX best tokens. out: device token_logprob [n_rows][n_top], id -1 if fewer */
     void (*sample_top)(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft);
     /* Expands logits of some tokens to all tokens: y[r][map[sel[r][s] * n + i]] = x[r][s][i]. The other elements of
      * y[r] become the smallest x[r] minus `below` (INFINITY: never picked). sel: int32 [n_rows][n_slots], NULL (.p): s;
-     * map: int32; x: [n_rows][n_slots][n]; y: [n_rows][n_vocab] */
+     * map: int32 token ids; x: [n_rows][n_slots][n]; y: [n_rows][n_vocab] */
     void (*scatter_logits)(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                            float below);
 
-    /* Joined ops. Optional: may be NULL; call them through joined.h. */
+    /* Joined ops. Optional: these members may be NULL; call them through joined.h. */
     void (*matmuls)(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows);
     void (*heads)(queue *q, const head_rows *h, const step_rows *rows);
     void (*norms)(queue *q, const norm_rows *c, int n_rows);
     void (*experts)(queue *q, const expert_rows *e, int n_rows);
 
     /* Marks ops that may run concurrently: the ops between ASIDE_BEGIN and ASIDE_END write nothing that the ops between
-     * ASIDE_END and ASIDE_JOIN read or write, and vice versa. Call it through joined.h. */
+     * ASIDE_END and ASIDE_JOIN read or write, and vice versa. Optional: call it through joined.h. */
     void (*aside)(queue *q, aside_part part);
 };
 
 /* Steps with more rows than this are not recorded: the time to enqueue their ops does not matter. */
 enum { GRAPH_MAX_ROWS = 64 };
+/* Return `key` extended by a number or an address. A key for replay starts as any number. */
 static inline uint64_t graph_key(uint64_t key, uint64_t part)
 {
     key = (key ^ part) * 0x9E3779B97F4A7C15u;
     return key ^ key >> 29;
 }
 static inline uint64_t graph_key_at(uint64_t key, const void *p) { return graph_key(key, (uint64_t)(uintptr_t)p); }
-/* For backends: checks a source. known: the backend supports its type. */
+/* For backends: checks the type and shape of a source. known: the backend supports its type. */
 bool ops_check_weight(const weight_src *s, bool known, err *e);
-/* For backends that do not record: replay and record_end. */
+/* For backends that do not record: the members replay (always false) and record_end (always true). */
 bool ops_no_replay(queue *q, uint64_t key);
 bool ops_no_record(queue *q);
 
 /* Opens a backend. name is "cpu", "ref", "cuda", "cuda:1" and so on, or "auto": a GPU if there is one, otherwise the
- * processor. "cpu:avx2" selects the kernels of an instruction set. n_threads 0: all that this process may use. */
+ * processor. "cpu:avx2" selects the kernels of an instruction set. n_threads: threads of the processor, which a GPU
+ * uses to load weights; 0: all that this process may use. On failure *out is NULL. */
 bool ops_open(ops **out, const char *name, int n_threads, err *e);
 void ops_close(ops *o); /* o may be NULL; all weights, buffers and queues must have been freed */
 
 /* A device that ops_open can open. */
 typedef struct {
-    char   name[16];  /* for ops_open */
-    char   what[128]; /* description for people */
-    size_t total_bytes, free_bytes;
+    char   name[16];                /* for ops_open */
+    char   what[128];               /* description, such as the model of the GPU */
+    size_t total_bytes, free_bytes; /* memory */
 } ops_device;
-int ops_devices(ops_device *out, int max); /* Writes up to max devices, GPUs first. Returns their number. */
-/* Finds a device by name without opening it. */
+/* Writes up to max devices that can be used, GPUs first, then the processor. Returns their number. */
+int ops_devices(ops_device *out, int max);
+/* Describes a device by its name for ops_open, without opening it. */
 bool ops_device_find(ops_device *out, const char *name, err *e);
 #endif

@@ -18,7 +18,8 @@
 #define SAMPLING_LN2_HI 0x1.62e42fee00000p-1
 #define SAMPLING_LN2_LO 0x1.a39ef35793c76p-33
 
-/* x = m 2^e with m in [sqrt(1/2), sqrt(2)); log m = 2 (s + s^3/3 + s^5/5 + ...), s = (m - 1) / (m + 1). */
+/* Returns log x, x positive and normal.
+ * x = m 2^e with m in [sqrt(1/2), sqrt(2)); log m = 2 (s + s^3/3 + s^5/5 + ...), s = (m - 1) / (m + 1). */
 SAMPLING_FN double sampling_math_log(double x)
 {
     const double one_over_odd[] = {1. / 21, 1. / 19, 1. / 17, 1. / 15, 1. / 13,
@@ -38,7 +39,8 @@ SAMPLING_FN double sampling_math_log(double x)
     return e * SAMPLING_LN2_HI + (e * SAMPLING_LN2_LO + (2 * s + 2 * s * sum));
 }
 
-/* x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its series. Below -708 the result is 0. */
+/* Returns e^x; 0 below -708 and for NaN; x above 709 counts as 709.
+ * x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its series. */
 SAMPLING_FN double sampling_math_exp(double x)
 {
     const double one_over_factorial[] = {
@@ -55,14 +57,15 @@ SAMPLING_FN double sampling_math_exp(double x)
     return sum * scale;
 }
 
-/* Returns e^x, x <= 0, as an integer in units of 2^-44, to nearest, so that a sum of shares has no order. Up to 2^19
- * fit. */
+/* Returns e^x, x <= 0, as an integer in units of 2^-44, rounded to nearest, so that the order of a sum does not matter.
+ * A sum of up to 2^19 of them fits in 64 bits. */
 #define SAMPLING_SHARE_ONE 0x1p44
 SAMPLING_FN uint64_t sampling_share(double x)
 {
     return x > -32 ? (uint64_t)(sampling_math_exp(x) * SAMPLING_SHARE_ONE + 0.5) : 0; /* e^-32 is 0.22 of a unit */
 }
 
+/* Mixes the bits of z, as SplitMix64 does. */
 SAMPLING_FN uint64_t sampling_mix(uint64_t z)
 {
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -70,6 +73,7 @@ SAMPLING_FN uint64_t sampling_mix(uint64_t z)
     return z ^ z >> 31;
 }
 
+/* Return the random bits of (seed, position, token), in two steps. */
 SAMPLING_FN uint64_t sampling_position_key(uint64_t seed, int32_t pos)
 {
     return sampling_mix(sampling_mix(seed + 0x9E3779B97F4A7C15u) ^ ((uint64_t)(uint32_t)pos + 1) * 0xD1B54A32D192ED03u);
@@ -80,7 +84,7 @@ SAMPLING_FN uint64_t sampling_token_bits(uint64_t key, int32_t token)
     return sampling_mix(key + ((uint64_t)(uint32_t)token + 1) * 0x9E3779B97F4A7C15u);
 }
 
-/* -log(-log u), u one of 2^52 evenly spaced numbers inside (0, 1). */
+/* Returns Gumbel noise: -log(-log u), u one of 2^52 evenly spaced numbers inside (0, 1). */
 SAMPLING_FN double sampling_noise_of(uint64_t bits)
 {
     double u = ((double)(bits >> 12) + 0.5) * 0x1p-52;

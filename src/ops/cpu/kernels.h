@@ -1,8 +1,8 @@
 /* ops/cpu/kernels.h - the kernels that cpu.c calls. They are compiled once per instruction set.
  *
- * A kernel runs items [from, to) of a job described by `args`. The comment of each argument struct defines an item.
- * No two items write the same number, so every division among threads gives the same bits (promise 1). Kernels
- * allocate nothing and do not know queues. */
+ * A kernel runs items [from, to) of a job described by `args`, on thread `thread` of the pool. The comment of each
+ * argument struct defines an item. No two items write the same number, so every division among threads gives the same
+ * bits (promise 1). Kernels allocate nothing. ops.h defines the operations and the shapes of their arguments. */
 #ifndef TANDEM_OPS_CPU_KERNELS_H
 #define TANDEM_OPS_CPU_KERNELS_H
 #include "ops/kv_view.h"
@@ -17,7 +17,7 @@ typedef void cpu_kernel(const void *args, size_t from, size_t to, int thread);
 
 #define CPU_MEMBER(name) cpu_kernel *name;
 typedef struct {
-    const char *isa;
+    const char *isa; /* "base", "avx2" or "vnni" */
     CPU_KERNELS(CPU_MEMBER)
 } cpu_kernels;
 
@@ -37,17 +37,17 @@ enum {
     TILE_STRIP = 4  /* maximum tiles per kernel call */
 };
 typedef struct {
-    weight   pub; /* first member: model code holds a pointer to it */
-    uint8_t *tiles;
+    weight   pub;        /* first member: model code holds a pointer to it */
+    uint8_t *tiles;      /* [n_mats][n_tiles] tiles */
     size_t   tile_bytes; /* TILE_ROWS rows, all inputs; layouts in tile.h */
     size_t   n_tiles;    /* per matrix: n_out / 8, rounded up; padding rows are zero */
 } cpu_weight;
 
-typedef struct { /* item: a tile; numbered over all matrices */
-    const cpu_weight *w;
-    const uint8_t    *src;
-    size_t            row_bytes;
-    size_t            first; /* tile of item 0 */
+typedef struct {                 /* item: a tile; numbered over all matrices */
+    const cpu_weight *w;         /* its tiles are written */
+    const uint8_t    *src;       /* the file's rows of all matrices */
+    size_t            row_bytes; /* bytes of a row of src */
+    size_t            first;     /* tile of item 0 */
 } cpu_pack_args;
 
 typedef struct { /* item: a row */
@@ -77,11 +77,12 @@ typedef struct { /* a thread's best outputs of a row */
 typedef struct {
     cpu_ranking *seen; /* [thread][n_rows] */
     int          n_rows, n_top;
-    float        cap; /* 0: none */
+    float        cap; /* softcap; 0: none */
 } cpu_top_args;
 
 /* Pairs (row, slot) are numbered row * n_slots + slot and sorted into runs of one matrix each: run g is
- * order[first[g]] to order[first[g + 1]] and uses matrix mat[g]. A plain matmul has one run, one slot, no `order`. */
+ * order[first[g]] to order[first[g + 1] - 1] and uses matrix mat[g]. A plain matmul has one run, one slot, no
+ * `order`. */
 enum { CPU_ROW_BLOCK = 32 }; /* rows that use a chunk of tiles before the next chunk */
 typedef struct {             /* item: a tile of a run's matrix; numbered over all runs */
     const cpu_weight *w;
@@ -92,7 +93,7 @@ typedef struct {             /* item: a tile of a run's matrix; numbered over al
     const int32_t    *order;      /* NULL: pair i is i */
     const int32_t    *first, *mat;
 
-    const cpu_top_args *top; /* not NULL: ranks the outputs and does not write y */
+    const cpu_top_args *top; /* not NULL: for matmul_top, ranks the outputs and does not write y */
 } cpu_matmul_args;
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
@@ -133,10 +134,10 @@ typedef struct { /* item: a row */
     int          n_slots, n;
 } cpu_experts_sum_args;
 
-typedef struct { /* item: an element */
+typedef struct { /* item: an element; for add and softcap */
     float       *y;
-    const float *a, *b;
-    float        scale; /* for add; the cap for softcap */
+    const float *a, *b; /* softcap: b is not used */
+    float        scale; /* softcap: the cap */
 } cpu_elements_args;
 
 typedef struct { /* item: a row */
@@ -181,19 +182,20 @@ typedef struct { /* item: a head of K or V of a layer; does all moves in order *
     kv_view             c;
     const kv_move_item *move;
     int                 n_moves;
-    rope_view           rope; /* zeros when no item has a turn */
+    rope_view           rope; /* may be zeros when no move has a turn */
 } cpu_kv_move_args;
 
 /* A unit of attention is the queries of a row tile that read one kv head, over one tile of keys. Its result is a
- * part, which attention_merge adds to y. Units are numbered by row tile, kv head and key tile. A job runs units
- * `first` to `end`; a query whose tiles belong to two jobs is carried over to the second. */
+ * part (output, maximum and sum of each query), which attention_merge adds to y. Units are numbered by row tile, kv
+ * head and key tile. A job runs units `first` to `end` - 1; the maximum and sum of a query whose key tiles belong to
+ * two jobs are carried over to the second. */
 enum {
-    KEY_TILE   = 256, /* absolute positions; part of the arithmetic */
+    KEY_TILE   = 256, /* positions; tiles start at multiples of it, which fixes the order of sums */
     ROW_TILE   = 32,  /* queries of a row tile; at least one row */
     PART_EXTRA = 16   /* floats of a part after the output: maximum, sum, padding */
 };
-typedef struct { /* rows of one lane, from `row` to the next tile's `row` */
-    int32_t row, key_tile;
+typedef struct {           /* rows of one lane, from `row` to before the next tile's `row` */
+    int32_t row, key_tile; /* its first row, first key tile */
     int     n_key_tiles;
     size_t  unit; /* its first unit */
 } cpu_row_tile;
@@ -205,17 +207,17 @@ typedef struct { /* item: a unit, counted from `first`; for attention_merge a he
     const int32_t      *pos, *lane, *slot, *parent, *root, *last;
     int                 n_rows, n_heads, layer, window;
     float               scale;
-    int32_t            *path; /* [thread][max_path] */
+    int32_t            *path; /* [thread][max_path]: scratch for a row's ancestors */
     int                 max_path;
-    const cpu_row_tile *tiles; /* [n_tiles + 1] */
-    int                 n_tiles, tile_queries;
-    size_t              first, end;
-    int32_t             first_row;
-    float              *parts;                /* [unit][tile_queries][head_dim + PART_EXTRA] */
-    float              *carry_in, *carry_out; /* [tile_queries][2]: max, sum */
+    const cpu_row_tile *tiles;                 /* [n_tiles + 1] */
+    int                 n_tiles, tile_queries; /* tile_queries: maximum of queries of a row tile */
+    size_t              first, end;            /* units of this job */
+    int32_t             first_row;             /* first row of the row tile of `first` */
+    float              *parts;                 /* [unit][tile_queries][head_dim + PART_EXTRA] */
+    float              *carry_in, *carry_out;  /* [tile_queries][2]: max, sum */
 } cpu_attention_args;
 
-/* Finds the first and last position that a row sees; none when last < first. */
+/* The first and last position that a row sees; none when last < first. */
 typedef struct {
     int32_t first, last;
 } cpu_seen;

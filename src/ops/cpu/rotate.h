@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+/* Computes the cosines and sines of n pairs at position `pos`. */
 INLINE void pair_angles(float *cosine, float *sine, int32_t pos, const float *freq, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -21,7 +22,8 @@ INLINE void section_angles(float *cosine, float *sine, const int32_t *pos, const
     for (int i = 0; i < n; i++) pair_angles(cosine + i, sine + i, pos[section[i]], freq + i, 1);
 }
 
-/* Rotates pairs [i0, i0 + n) of one head; a pair's elements are `half` apart. */
+/* Rotates pairs [i0, i0 + n) of the head x in place; a pair's elements are `half` apart. cosine, sine: [n], of pair i0
+ * on. */
 INLINE void rotate_pairs(float *x, const float *cosine, const float *sine, int i0, int n, int half)
 {
     float *lo = x + i0, *hi = x + half + i0;

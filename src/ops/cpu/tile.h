@@ -1,4 +1,5 @@
-/* ops/cpu/tile.h - the memory layout of weights: tiles of 8 output rows, so that a SIMD lane is an output.
+/* ops/cpu/tile.h - the memory layout of weights: tiles of 8 output rows, so that a SIMD lane is an output. Included by
+ * kernels.
  *
  * A tile holds the inputs of its 8 rows in order, in blocks of 32 (super-blocks of 256 for the K types). Inside a block
  * the numbers of the 8 rows are interleaved in groups of 4 inputs:
@@ -99,16 +100,17 @@ _Static_assert(sizeof(tile_iq4_xs) == 8 * sizeof(block_iq4_xs) + 16, "1.5% more"
 _Static_assert(sizeof(tile_q2_K) == 8 * sizeof(block_q2_K), "no growth");
 _Static_assert(sizeof(tile_q3_K) == 8 * sizeof(block_q3_K) + 32, "3.6% more");
 
-/* The addresses of the parts of one block of 32 inputs. `t` is a constant at every call. A weight is d * q + m, after
- * the offset of q; in the K types it is d * sc * q - m * sm, with d and m of the whole super-block. With a code book,
- * q is the entry. sc of super-blocks are bytes; for IQ4_XS int8; for Q3_K and Q6_K int8 [2][8]; for Q2_K [2][8] with
- * the minima. For MXFP4 they are the exponents, and there is no d. */
+/* The addresses of the parts of one block of 32 inputs; NULL where the type has no such part. A weight is d * q + m,
+ * after tile_offset was subtracted from q; in the K types it is d * sc * q - m * sm, with d and m of the whole
+ * super-block. With a code book, q is the entry. sc of super-blocks are bytes; for IQ4_XS int8; for Q3_K and Q6_K int8
+ * [2][8]; for Q2_K [2][8] with the minima. For MXFP4 they are the exponents, and there is no d. */
 typedef struct {
     const uint16_t *d, *m; /* f16; m only where the type has a minimum */
     const uint8_t  *sc, *sm;
     const uint8_t  *q, *h;
 } tile_block;
 
+/* Returns the parts of block b of a tile. t is a quantised type, constant at every call, here and below. */
 /* clang-format off */
 INLINE tile_block tile_at(quant_type t, const uint8_t *tile, int b)
 {
@@ -168,6 +170,7 @@ INLINE const int8_t *tile_book(quant_type t) /* NULL: q are the numbers themselv
     return t == QUANT_IQ4_NL || t == QUANT_IQ4_XS ? quant_iq4_level : t == QUANT_MXFP4 ? quant_fp4_level : NULL;
 }
 
+/* Returns the bits of a stored number. */
 INLINE int tile_bits(quant_type t)
 {
     switch (t) {
@@ -185,7 +188,8 @@ INLINE int tile_bits(quant_type t)
 /* Returns the bits of a number as multiplied; entries of a code book have more than q. Numbers of 8 bits are signed. */
 INLINE int tile_number_bits(quant_type t) { return t == QUANT_MXFP4 ? 5 : tile_book(t) ? 8 : tile_bits(t); }
 
-/* Returns the offset to subtract from such a number. */
+/* Returns the offset to subtract from such a number; for MXFP4 it is added to the code book first, to make the entries
+ * unsigned. */
 INLINE int tile_offset(quant_type t)
 {
     switch (t) {

@@ -1,8 +1,8 @@
-/* ops/cpu/vec.h - eight floats at a time.
+/* ops/cpu/vec.h - vectors of eight floats, for the kernels.
  *
- * Each function means the same on all instruction sets, except that v8_fma rounds once with hardware support and twice
- * without. So results are the same bits on one instruction set, and close between two. Sums over lanes have a fixed
- * order. */
+ * Each function gives the same bits on all instruction sets, except v8_fma, which rounds once with hardware support and
+ * twice without, and the functions that call it. So kernels give the same bits on one instruction set, and close
+ * results on two. Sums over lanes have a fixed order. Addresses may be unaligned. */
 #ifndef TANDEM_OPS_CPU_VEC_H
 #define TANDEM_OPS_CPU_VEC_H
 #include "gguf/quant.h"
@@ -114,6 +114,7 @@ INLINE void v8_to_f16(uint16_t *p, v8f v)
 #endif
 }
 
+/* Returns a * b + c. */
 INLINE v8f v8_fma(v8f a, v8f b, v8f c)
 {
 #ifdef __FMA__
@@ -123,7 +124,7 @@ INLINE v8f v8_fma(v8f a, v8f b, v8f c)
 #endif
 }
 
-/* Returns `yes` where the mask is set. `a > b` and the like make masks. */
+/* Returns `yes` in the lanes where the mask is set, `no` in the others. Comparisons such as `a > b` make masks. */
 INLINE v8f v8_select(v8i mask, v8f yes, v8f no)
 {
 #ifdef __AVX2__
@@ -143,7 +144,7 @@ INLINE v8f v8_max(v8f a, v8f b) /* b where either is a NaN */
 }
 INLINE v8f v8_abs(v8f x) { return (v8f)((v8i)x & v8_set1i(0x7fffffff)); }
 
-/* --- sixteen: one register of AVX-512, two of the others. The same bits either way ------------------*/
+/* --- sixteen floats: one register of AVX-512, two of the others, with the same bits ----------------*/
 #ifdef __AVX512F__
 typedef float v16f __attribute__((vector_size(64)));
 INLINE v16f   v16_set1(float x) { return (v16f)_mm512_set1_ps(x); }
@@ -186,7 +187,7 @@ INLINE float v8_sum(v8f v) /* ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)) */
 #endif
 }
 
-/* Lane i is v8_sum(v[i]). */
+/* Returns v8_sum(v[i]) in lane i. */
 INLINE v8f v8_sums(const v8f v[8])
 {
 #ifdef __AVX2__
@@ -232,7 +233,7 @@ INLINE float v8_hmax(v8f v) /* without NaN */
 #endif
 }
 
-/* 32 numbers that fit 8 bits. */
+/* Stores 32 numbers from -128 to 127 as int8. */
 INLINE void v32_store_i8(int8_t *p, const v8i v[4])
 {
 #ifdef __AVX2__

@@ -1,29 +1,32 @@
-/* ops/cuda/backend.h - what the C files of the backend share. */
+/* ops/cuda/backend.h - shared by the C files of the backend. */
 #ifndef TANDEM_OPS_CUDA_BACKEND_H
 #define TANDEM_OPS_CUDA_BACKEND_H
 #include "base/thread.h"
 #include "ops/cuda/kernels.h"
 
-enum { STAGES = 2, STAGE_BYTES = 16 << 20 };
+enum { STAGES = 2, STAGE_BYTES = 16 << 20 }; /* buffers for loading weights, and their size */
 
 typedef struct {
     int          device;
-    pool        *pool;          /* copies weights */
+    pool        *pool;          /* threads that copy weights to the stages */
     cudaStream_t load;          /* uploads and repacks them */
-    char        *stage[STAGES]; /* pinned; taken when the first weight is loaded */
-    char        *raw[STAGES];   /* the same on the device */
-    uint32_t    *largest;       /* largest magnitude of a weight, on the device */
-    cudaEvent_t  sent[STAGES];  /* both are free again */
+    char        *stage[STAGES]; /* pinned host memory; allocated when the first weight is loaded */
+    char        *raw[STAGES];   /* device memory of the same size */
+    uint32_t    *largest;       /* device memory: bits of the largest magnitude of the weight being loaded */
+    cudaEvent_t  sent[STAGES];  /* stage i and raw i were read and may be overwritten */
 } backend;
 
-/* The sentence for a call that failed; true when it did not. The error does not linger in the runtime. */
+/* Returns true if status is cudaSuccess. Otherwise sets *e to "the GPU failed at DOING: ...", clears the runtime's
+ * error and returns false. */
 bool cuda_ok(cudaError_t status, err_code code, const char *doing, err *e);
-bool cuda_take(const backend *b, void *out, size_t bytes, const char *what, err *e); /* *out: device memory, zeroed */
-bool cuda_take_raw(const backend *b, void *out, size_t bytes, const char *what, err *e); /* not zeroed */
-void cuda_drop(const backend *b, void *p);
+/* Allocate device memory, zeroed or not, and set the pointer at `out` to it. what: its use, for the message. On failure
+ * the pointer is unchanged. */
+bool cuda_take(const backend *b, void *out, size_t bytes, const char *what, err *e);
+bool cuda_take_raw(const backend *b, void *out, size_t bytes, const char *what, err *e);
+void cuda_drop(const backend *b, void *p); /* frees it; p may be NULL */
 
 bool cuda_weight_load(const ops *o, weight **out, const weight_src *src, err *e);
 void cuda_weight_free(const ops *o, weight *w);
 
-extern const ops cuda_table; /* everything but state */
+extern const ops cuda_table; /* all members except `close` and `state` */
 #endif

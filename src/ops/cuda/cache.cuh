@@ -1,10 +1,10 @@
-/* ops/cuda/cache.cuh - where a key lies. */
+/* ops/cuda/cache.cuh - addresses of keys and values in the paged cache. */
 #ifndef TANDEM_OPS_CUDA_CACHE_CUH
 #define TANDEM_OPS_CUDA_CACHE_CUH
 #include "ops/cuda/device.cuh"
 
-/* Returns the address of the key of one head at `slot`. Where K and V have one type, its value is plane_bytes
- * further. */
+/* Returns the address of the key of one head at `slot`. Where K and V have one type, the value is plane_bytes
+ * after it. */
 static __device__ inline char *cache_k(const kv_view &c, int layer, int head, int32_t lane, int32_t slot)
 {
     size_t page = (size_t)c.table[lane * c.table_stride + slot / KV_PAGE];
@@ -19,6 +19,7 @@ static __device__ inline char *cache_v(const kv_view &c, int layer, int head, in
            slot % KV_PAGE * c.v_vec_bytes;
 }
 
+/* Stores x as element i of a key or value. */
 static __device__ inline void cache_put(cache_type type, char *vec, int i, float x)
 {
     if (type == CACHE_F32)

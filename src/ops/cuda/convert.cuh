@@ -1,24 +1,25 @@
-/* ops/cuda/convert.cuh - rows of floats as f16, for the tensor cores.
+/* ops/cuda/convert.cuh - converts rows of floats to f16, for the tensor cores.
  *
  * A row is scaled by a power of two that puts its largest number into [2^14, 2^15): high = f16(x s), low = f16(x s -
  * high). A row of zeros has scale 1; a NaN or an infinity makes the whole product NaN. Weights of float types use
- * low, others do not. */
+ * `low`, others do not. */
 #ifndef TANDEM_OPS_CUDA_CONVERT_CUH
 #define TANDEM_OPS_CUDA_CONVERT_CUH
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/ptx.cuh"
 
-/* Bytes from the first row's first number to the four numbers at `in` of `row`, in a multiple of 4. */
+/* Returns the offset in bytes of inputs `in` to `in` + 3 of `row`; in: a multiple of 4. */
 static __device__ inline size_t x_offset(int row, int in, int n_tiles)
 {
     return ((size_t)(row / GROUP_ROWS) * n_tiles + in / TILE_IN) * XTILE_BYTES + in % TILE_IN / 32 * 512 +
            (row % GROUP_ROWS * 4 + in % STEP_IN / 4) * 16 + in % 32 / STEP_IN * 8;
 }
 
-/* The powers of two of a row whose largest |x| has these bits. */
+/* The power of two by which a row is multiplied, and its inverse. */
 struct row_scale {
     float up, down;
 };
+/* Returns the scale of a row; largest: bits of the largest |x|. */
 static __device__ inline row_scale scale_of_row(uint32_t largest)
 {
     if (largest >= 0x7f800000u) return {0, NAN};
@@ -28,7 +29,7 @@ static __device__ inline row_scale scale_of_row(uint32_t largest)
     return {__uint_as_float((uint32_t)(127 + e) << 23), __uint_as_float((uint32_t)(127 - e) << 23)};
 }
 
-/* The f16 form of four numbers of a row. */
+/* Stores inputs i to i + 3 of a row as f16. */
 static __device__ inline void put_x(const cuda_x &to, int row, int i, int n_tiles, float4 v, float up)
 {
     v                        = up != 0 ? make_float4(v.x * up, v.y * up, v.z * up, v.w * up) : make_float4(0, 0, 0, 0);
@@ -40,6 +41,7 @@ static __device__ inline void put_x(const cuda_x &to, int row, int i, int n_tile
     *(uint2 *)(to.low + at)  = low;
 }
 
+/* Returns the larger one of `largest` and the bits of the magnitudes of v. */
 static __device__ inline uint32_t largest_of(float4 v, uint32_t largest)
 {
     uint32_t bits[4] = {__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)};
@@ -49,7 +51,8 @@ static __device__ inline uint32_t largest_of(float4 v, uint32_t largest)
 }
 
 /* --- rows by quads --------------------------------------------------------------------------------
- * Quad q of a row, elements 4 q to 4 q + 3, belongs to thread q mod THREADS, which keeps up to QUADS of them. */
+ * Quad q of a row, elements 4 q to 4 q + 3, belongs to thread q mod THREADS, which keeps up to QUADS of them. Elements
+ * from n on are loaded as 0 and not stored. */
 static __device__ inline float4 load_quad(const float *x, int i, int n)
 {
     if (i >= n) return make_float4(0, 0, 0, 0);
@@ -89,7 +92,7 @@ template <int THREADS, int QUADS> struct row_quads {
         for (int j = 0; j < QUADS; j++) top = largest_of(v[j], top);
         return top;
     }
-    /* Writes the row's f16 form, padding included; largest: of the whole row. */
+    /* Writes the row as f16, padding included. largest: bits of the largest magnitude of the whole row. */
     __device__ inline void convert(const cuda_x &to, int row, int n, uint32_t largest) const
     {
         row_scale s       = scale_of_row(largest);
@@ -101,7 +104,8 @@ template <int THREADS, int QUADS> struct row_quads {
     }
 };
 
-/* Calls CALL(threads, quads) with what rows of n take; none: a row is too long. */
+/* Calls CALL(threads, quads) with the sizes of row_quads for rows of n. Returns cudaErrorInvalidValue from the calling
+ * function if a row is too long. */
 #define BY_ROW_LENGTH(n, CALL)                                                                                         \
     do {                                                                                                               \
         if ((n) <= 256)                                                                                                \

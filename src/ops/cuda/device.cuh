@@ -1,4 +1,4 @@
-/* ops/cuda/device.cuh - what the kernels share: launches, sums over a warp and a block, stored numbers as floats. */
+/* ops/cuda/device.cuh - shared by the kernels: launches, sums over a warp and a block, conversion of f16 and bf16. */
 #ifndef TANDEM_OPS_CUDA_DEVICE_CUH
 #define TANDEM_OPS_CUDA_DEVICE_CUH
 #include "ops/cuda/kernels.h"
@@ -16,7 +16,7 @@ enum { WARP = 32 };
 #ifndef LAUNCH
 #define LAUNCH(kernel, grid, block, shared, stream, ...) kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
 #define DYNAMIC_SHARED(type, name)                       extern __shared__ type name[]
-/* Returns whether this program has code for the GPU at hand that knows programmatic launch. */
+/* Returns whether the current GPU supports programmatic launch and this program has code for it. */
 static inline bool can_start_early()
 {
     constexpr int built[] = {__CUDA_ARCH_LIST__};
@@ -25,7 +25,7 @@ static inline bool can_start_early()
     return known && cudaGetDevice(&device) == cudaSuccess &&
            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
 }
-/* As LAUNCH, but the kernel may start before the one before it has finished; it calls wait_for_previous (ptx.cuh). */
+/* As LAUNCH, but the kernel may start before the previous one has finished; it calls wait_for_previous (ptx.cuh). */
 template <typename... P, typename... A>
 static void launch_early(dim3 grid, dim3 block, size_t shared, cudaStream_t s, void (*kernel)(P...), A... args)
 {
@@ -41,7 +41,7 @@ static void launch_early(dim3 grid, dim3 block, size_t shared, cudaStream_t s, v
     c.numAttrs                                       = can_start_early() ? 1 : 0;
     cudaLaunchKernelEx(&c, kernel, P(args)...);
 }
-/* Returns how much shared memory a block may have, in bytes. */
+/* Returns the maximum of shared memory of a block, in bytes. */
 static inline int shared_limit()
 {
     int device = 0, bytes = 48 << 10;
@@ -49,7 +49,7 @@ static inline int shared_limit()
         cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     return bytes;
 }
-/* Lets the kernel have so much dynamic shared memory. A kernel has 48 KB without asking, less its static shared memory,
+/* Allows a kernel this much dynamic shared memory. Without this call a kernel has 48 KB less its static shared memory,
  * which is at most 8 KB. */
 template <typename... P> static void allow_shared(void (*kernel)(P...), size_t bytes)
 {
@@ -59,12 +59,13 @@ template <typename... P> static void allow_shared(void (*kernel)(P...), size_t b
     launch_early(grid, block, shared, stream, kernel, __VA_ARGS__)
 #endif
 
+/* Returns n / per_block, rounded up. */
 static inline unsigned blocks_for(size_t n, size_t per_block) { return (unsigned)((n + per_block - 1) / per_block); }
 
 static inline int            min_int(int a, int b) { return a < b ? a : b; }
 static __device__ inline int min_of(int a, int b) { return a < b ? a : b; }
 
-/* Sum over the lanes by halves; every lane gets the same bits. */
+/* Return the sum and the maximum over the lanes of a warp, by halves; every lane gets the same bits. */
 static __device__ inline float warp_sum(float v)
 {
     for (int k = WARP / 2; k > 0; k /= 2) v += __shfl_xor_sync(ALL_LANES, v, k);
@@ -77,8 +78,8 @@ static __device__ inline float warp_max(float v)
     return v;
 }
 
-/* The same of N numbers over a block of THREADS, a power of two of warps: the warps' sums by halves too. Calls of one
- * kernel that no other barrier parts have different tags. */
+/* Replaces each of N numbers by its sum over a block of THREADS threads, whose number of warps is a power of two; the
+ * warps' sums are added by halves too. Two calls in one kernel without a barrier between them need different TAGs. */
 template <int THREADS, int TAG, int N> static __device__ inline void block_sums_of(float (&v)[N])
 {
     __shared__ float part[N][THREADS / WARP];
@@ -99,7 +100,7 @@ template <int THREADS, int TAG> static __device__ inline float block_sum(float v
     return one[0];
 }
 
-/* The largest of each of N numbers over a block of THREADS. */
+/* Replaces each of N numbers by its maximum over a block of THREADS threads. */
 template <int THREADS, int N> static __device__ inline void block_max(uint32_t (&v)[N])
 {
     __shared__ uint32_t part[N][THREADS / WARP];

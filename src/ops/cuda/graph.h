@@ -1,7 +1,8 @@
-/* ops/cuda/graph.h - runs of launches, recorded as graphs of the CUDA runtime and launched as one.
+/* ops/cuda/graph.h - sequences of launches, recorded as graphs of the CUDA runtime and launched as one.
  *
- * A key is run plainly the first time: what comes once is not worth a graph, and the runtime loads the kernels' code
- * then. The second time it is recorded. The cache is bounded; the graph that was not used for longest makes room. */
+ * The first time that a key is used, its launches run without recording: a sequence that is used once is not worth a
+ * graph, and the runtime loads the kernels' code then. The second time they are recorded. The cache is bounded: the
+ * graph that was not used for the longest time is replaced. */
 #ifndef TANDEM_OPS_CUDA_GRAPH_H
 #define TANDEM_OPS_CUDA_GRAPH_H
 #include <cuda_runtime_api.h>
@@ -16,13 +17,14 @@ typedef struct {
 typedef struct {
     graph_slot  slot[MAX_GRAPHS];
     uint64_t    clock;
-    graph_slot *recording; /* NULL: launches run */
-    cudaError_t error;     /* first error of a launch while recording */
-    bool        off;       /* recording has failed */
-} graph_cache;
+    graph_slot *recording; /* the slot being recorded; NULL: launches run at once */
+    cudaError_t error;     /* last error of a launch while recording, set by the caller */
+    bool        off;       /* recording has failed once; nothing is recorded any more */
+} graph_cache;             /* zeroed: empty; emptied with graph_forget */
 
-/* As ops' replay; *status is that of the launch when there was one. */
+/* As ops.replay. Sets *status to the result of launching the graph; cudaSuccess when none was launched. */
 bool graph_replay(graph_cache *g, cudaStream_t s, uint64_t key, cudaError_t *status);
+/* As ops.record_end: launches the graph that was recorded. */
 bool graph_record_end(graph_cache *g, cudaStream_t s);
-void graph_forget(graph_cache *g, cudaStream_t s); /* all; waits for those that run */
+void graph_forget(graph_cache *g, cudaStream_t s); /* waits for the stream and frees all graphs */
 #endif

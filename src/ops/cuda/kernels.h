@@ -1,8 +1,9 @@
-/* ops/cuda/kernels.h - what the C side asks of the kernels: one launcher per op, or two where an op has two steps.
+/* ops/cuda/kernels.h - the launchers of kernels, called by the C files: one per op, or two where an op has two steps.
  *
- * A launcher enqueues on the stream and returns cudaGetLastError(). Pointers are device memory unless a comment says
- * otherwise. Kernels are compiled without contraction (a * b + c is rounded as written; they ask for fma by name), so
- * variants of one kernel for other numbers of rows give the same bits. */
+ * A launcher enqueues on the stream and returns cudaGetLastError(). Argument structs are host memory and read before it
+ * returns; pointers in them are device memory unless a comment states otherwise. ops.h defines the operations and
+ * shapes. Kernels are compiled without contraction (a * b + c is rounded as written; kernels call fma where they need
+ * it), so variants of one kernel for other numbers of rows give the same bits. */
 #ifndef TANDEM_OPS_CUDA_KERNELS_H
 #define TANDEM_OPS_CUDA_KERNELS_H
 #include "ops/kv_view.h"
@@ -13,11 +14,11 @@ extern "C" {
 #endif
 
 typedef struct {
-    weight pub;  /* first: model code holds a pointer to this */
+    weight pub;  /* first member: model code holds a pointer to it */
     char  *data; /* [n_mats * n_panels] panels of panel_bytes, layout.h */
     size_t panel_bytes;
     int    n_tiles, n_panels; /* tiles per panel; panels per matrix */
-    float  up, down;          /* a power of two that puts the largest weight where f16 holds it, and its inverse */
+    float  up, down;          /* a power of two by which weights are multiplied to fit the range of f16; its inverse */
 } cuda_weight;
 
 /* Calls X for each type of weights. */
@@ -27,52 +28,55 @@ typedef struct {
     X(BF16) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4)
 
 /* --- weights --------------------------------------------------------------------------------------*/
-typedef struct {      /* panels first_panel .. first_panel + count - 1 of a weight */
+typedef struct {      /* panels first_panel .. first_panel + count - 1 of a weight, counted over all matrices */
     const void *file; /* the file's rows from first_row on, all that the panels need */
     char       *to;   /* the weight's first panel */
-    size_t      first_panel, first_row, count, n_panels;
+    size_t      first_panel, first_row, count, n_panels; /* n_panels: per matrix */
     int         n_in, n_out;
     uint32_t   *largest; /* raised to the bits of the largest finite |w| */
 } cuda_repack_args;
+/* Writes panels from the rows of a file. */
 cudaError_t cuda_repack(cudaStream_t s, quant_type type, const cuda_repack_args *a);
 cudaError_t cuda_embed(cudaStream_t s, float *y, const cuda_weight *w, const int32_t *id, int n_rows, float scale);
 
 /* --- matmul ---------------------------------------------------------------------------------------*/
-/* Rows of f16 as tensor cores take them (layout.h): x = (high + low) * scale[row]. */
+/* Rows of f16 in the layout of tensor cores (layout.h): x = (high + low) * scale[row]. */
 typedef struct {
-    char  *high, *low; /* NULL: none */
+    char  *high, *low; /* high NULL: there are no such rows */
     float *scale;
 } cuda_x;
 
 typedef struct { /* pairs that share a matrix: order[first .. first + n - 1] */
     int32_t mat, first, n;
 } cuda_run;
-enum { RUN_PAIRS_MIN = 8, RUN_PAIRS_MAX = 32 };
+enum { RUN_PAIRS_MIN = 8, RUN_PAIRS_MAX = 32 }; /* bounds of run_pairs */
 
 typedef struct {
-    int32_t       *order;
-    cuda_run      *run;
-    int            n_runs, run_pairs;
-    const int32_t *id;
+    int32_t       *order;     /* written: [n_pairs] pairs sorted by matrix */
+    cuda_run      *run;       /* written: [n_runs]; n is 0 after the last run */
+    int            n_runs;    /* maximum of runs */
+    int            run_pairs; /* maximum of pairs of a run */
+    const int32_t *id;        /* [n_pairs]: matrix of a pair */
     int            n_pairs, n_mats;
 } cuda_group_args;
 
 typedef struct {
-    int32_t     *id;             /* [n_rows][n_slots] */
-    float       *w;              /* the same */
+    int32_t     *id;             /* written: [n_rows][n_slots] */
+    float       *w;              /* written: the same shape */
     const float *logits, *scale; /* [n_rows][n_experts], [n_experts]; scale NULL: 1 */
     int          n_experts, n_slots;
 } cuda_router_args;
 enum { CHOICE_WORDS = 384 }; /* words of shared memory in a matmul that chooses experts */
 
 typedef struct {
-    const char *data;
-    float      *y; /* [pair][n_out] */
-    int         n_out, n_panels, first_block;
+    const char *data; /* as in cuda_weight, like n_panels, up and down */
+    float      *y;    /* [pair][n_out] */
+    int         n_out, n_panels;
+    int         first_block; /* set by the launcher */
     float       up, down;
 } cuda_matmul_part;
 
-/* Pairs (row, slot), numbered row * n_slots + slot; a plain matmul has one slot and matrix 0. */
+/* Pairs are (row, slot), numbered row * n_slots + slot; a plain matmul has one slot and matrix 0. */
 typedef struct {
     cuda_matmul_part part[JOINED_MATMULS]; /* weights of one type and n_in */
     int              n_parts, n_tiles, n_in;
@@ -84,24 +88,28 @@ typedef struct {
     const int32_t   *order; /* pairs sorted by matrix; NULL: pair i is i */
     const cuda_run  *run;   /* with order; n is 0 after the last */
     int              n_runs, run_pairs;
-    bool             gives;   /* the kernel after the next, or the next, reads id, order and run before it waits: */
-    bool             settled; /* ... this one does */
-    int              act;     /* experts of one row: -1, or y[pair][n_out / 2] = act(first half) * second half */
-    cuda_router_args router;  /* experts of one row: chosen in this kernel when logits is not NULL */
-    const float     *rows;    /* experts of one row: [pair][n_in] instead of x, at most a segment */
+    /* A kernel may start before the kernels before it have finished, and then waits for them (wait_for_previous). */
+    bool gives;   /* wait before anything else: a later kernel with `settled` reads id, order and run */
+    bool settled; /* read id, order and run, and load weights, before waiting */
+    /* Only for experts of one row: */
+    int              act;    /* an act_kind: y[pair][n_out / 2] = act(first half) * second half; -1: none */
+    cuda_router_args router; /* logits not NULL: this kernel also chooses the experts, and writes router.id and .w */
+    const float     *rows;   /* not NULL: [pair][n_in], used instead of x; see cuda_matmul_can_convert */
 } cuda_matmul_args;
 
+/* Writes rows of floats as f16. */
 cudaError_t cuda_convert(cudaStream_t s, cuda_x out, const float *x, int n_rows, int n);
 cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args *a);
-/* Return whether one row's experts can take `act`, and `rows`. */
+/* Return whether a matmul of one row's experts with these weights supports `act`, and `rows`. */
 bool cuda_matmul_can_gate(quant_type type, int n_tiles);
 bool cuda_matmul_can_convert(quant_type type, int n_tiles);
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
-/* y = (res + norm(x) * w) * scale; res and w may be NULL. to, here and in gated: y as f16 too, when there is room */
+/* y = (res + norm(x) * w) * scale; res and w may be NULL. to, here and below: unless high is NULL, y is also written
+ * there as f16. */
 cudaError_t cuda_rms_norm(cudaStream_t s, float *y, cuda_x to, const float *res, const float *x, const float *w,
                           int n_rows, int n, float eps, float scale);
-typedef struct { /* norm_rows; slots NULL: none */
+typedef struct { /* as norm_rows; slots NULL: parts is not set */
     float       *y;
     const float *res, *z, *w, *w_z, *w_slots, *slots, *slot_w;
     int          n_slots, n, n_outs;
@@ -113,14 +121,14 @@ typedef struct { /* norm_rows; slots NULL: none */
     } out[JOINED_NORMS];
 } cuda_norms_args;
 cudaError_t cuda_norms(cudaStream_t s, const cuda_norms_args *a, int n_rows);
-typedef struct { /* head_rows; k NULL: none */
+typedef struct { /* as head_rows; k NULL: no K/V is stored */
     float         *q;
     const float   *k, *v, *w_q, *w_k;
     const int32_t *pos, *section_pos, *lane, *slot; /* section_pos may be NULL */
     kv_view        c;
     rope_view      rope;
     int            n_heads, layer;
-    bool           norm_v, k_as_v, settled; /* settled: step_rows' */
+    bool           norm_v, k_as_v, settled; /* settled: as in step_rows */
     float          eps;
 } cuda_heads_args;
 cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int n_rows);
@@ -132,7 +140,7 @@ cudaError_t cuda_gated(cudaStream_t s, float *y, cuda_x to, const float *gate, i
 cudaError_t cuda_router(cudaStream_t s, const cuda_router_args *a, int n_rows);
 /* Sorts the pairs by matrix, in runs of up to run_pairs. */
 cudaError_t cuda_group_pairs(cudaStream_t s, const cuda_group_args *a);
-/* Both in one kernel, where the rows fit. */
+/* cuda_router and cuda_group_pairs in one kernel; cuda_route_fits returns whether it supports this many rows. */
 bool        cuda_route_fits(int n_rows, int n_experts, int n_slots);
 cudaError_t cuda_route(cudaStream_t s, const cuda_router_args *a, const cuda_group_args *g);
 cudaError_t cuda_experts_sum(cudaStream_t s, float *y, const float *x, const float *w, int n_rows, int n_slots, int n);
@@ -146,7 +154,7 @@ cudaError_t cuda_kv_store(cudaStream_t s, const kv_view *c, int layer, const int
                           const float *k, const float *v, int n_rows);
 cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items, const rope_view *p);
 
-enum { TILE_KEYS = 64 };
+enum { TILE_KEYS = 64 }; /* positions of a tile of keys; tiles start at multiples of it */
 typedef struct {
     kv_view        c;
     float         *y;
@@ -154,28 +162,29 @@ typedef struct {
     const int32_t *pos, *lane, *slot, *parent, *root, *last;
     int            n_rows, n_heads, layer, window;
     float          scale;
-    float         *partial; /* [row][head][tile][2 + head_dim]: maximum, sum, output of each tile; NULL: one pass */
-    int            n_tiles;
-    bool           settled; /* step_rows' */
-    /* On tensor cores: */
-    int    first_row; /* first row whose tiles are in partial, [..][4 + head_dim] */
-    int    few_tiles; /* rows with fewer go tile by tile */
-    cuda_x to;        /* y as f16; none: nowhere */
+    float *partial; /* scratch [row][head][tile][2 + head_dim]: maximum, sum, output of each tile; NULL: one pass */
+    int    n_tiles; /* maximum of tiles that a row sees */
+    bool   settled; /* as in step_rows */
+    /* Only for cuda_attention_mma: */
+    int    first_row; /* 0; partial is [row - first_row][head][tile][4 + head_dim] */
+    int    few_tiles; /* set by the launcher: tiles of rows with at most this many are not joined to spans */
+    cuda_x to;        /* as for cuda_rms_norm */
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
-/* On tensor cores, `chunk` rows at a time; an F16 cache, heads of 64, 128, 256 or 512. */
+/* Attention on tensor cores, `chunk` rows at a time, which partial must have room for. Requires an F16 cache and a
+ * head_dim of 64, 128, 256 or 512. */
 cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a, int chunk);
 
 /* --- picking --------------------------------------------------------------------------------------*/
-enum { PICK_BLOCKS = 16, LOGPROBS_MAX = 256 };
+enum { PICK_BLOCKS = 16, LOGPROBS_MAX = 256 }; /* LOGPROBS_MAX: maximum of n_top of cuda_logprobs */
 enum { ARGMAX_SLICES = 32, ARGMAX_BYTES = 16 };
 /* scratch: [n_rows][ARGMAX_SLICES] of ARGMAX_BYTES */
 cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *logits, void *scratch, int n_rows, int n_vocab);
 enum { SAMPLE_SLICES = 32, SLICE_BEST = 64, SAMPLE_ROWS = 64 };
-/* candidates: [SAMPLE_ROWS][SAMPLE_SLICES][SLICE_BEST] */
+/* candidates: scratch [SAMPLE_ROWS][SAMPLE_SLICES][SLICE_BEST] */
 cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, int32_t *candidates, const sample_params *p,
                         int n_rows, int n_vocab);
-/* scores: [PICK_BLOCKS][n_vocab] */
+/* scores: scratch [PICK_BLOCKS][n_vocab] */
 cudaError_t cuda_sample_top(cudaStream_t s, token_logprob *out, const float *logits, const sample_params *p,
                             double *scores, int n_rows, int n_vocab, int n_top, float soft);
 cudaError_t cuda_change_logits(cudaStream_t s, float *logits, int n_vocab, logit_change *items, int n_items);

@@ -1,16 +1,17 @@
-/* ops/cuda/layout.h - how weights and activations lie in GPU memory, for the C side that sizes them and the kernels.
+/* ops/cuda/layout.h - the layout of weights and activations in GPU memory, for the C files, which compute sizes, and
+ * for the kernels.
  *
- * Weights. A matrix is panels of 16 outputs over all inputs; outputs and inputs are padded with zeros, to 16 and to
- * 64. A panel is tiles of 16 outputs x 64 inputs, then what scales super-blocks. A tile is a warp's operand A of four
- * tensor-core steps of 16 inputs: lane 4 g + c has outputs g and g + 8, and of step s the inputs 16 s + 4 c to 16 s +
- * 4 c + 3. Its eight numbers of a step are four pairs, a[i], as the instruction takes them: output g + 8 (i % 2),
- * inputs 2 (i / 2) and 2 (i / 2) + 1 of the four.
+ * Weights. A matrix is panels of 16 outputs over all inputs; outputs and inputs are padded with zeros, to multiples of
+ * 16 and of 64. A panel is tiles of 16 outputs x 64 inputs, then the scales of super-blocks. A tile is a warp's operand
+ * A of four tensor-core steps of 16 inputs: lane 4 g + c has outputs g and g + 8, and in step s the inputs 16 s + 4 c
+ * to 16 s + 4 c + 3. Its eight numbers of a step are four pairs a[i], in the order of the instruction: output
+ * g + 8 (i % 2), inputs 2 (i / 2) and 2 (i / 2) + 1 of the four.
  *
  *     q   per lane; 4-bit types: 16 bytes, word s is step s, pair i in bits 4 i and 16 + 4 i
  *         8-bit types: two pieces of 16 bytes, piece j has steps 2 j and 2 j + 1, two words a step, a byte each
  *         2-bit types: 8 bytes, word s / 2, pair i in bits 8 (s % 2) + 2 i and 16 further
  *         F16, BF16: four pieces, piece s is a[0..3] of step s; F32: eight, two a step
- *         Piece p of all lanes lies before piece p + 1.
+ *         Piece p of all lanes is stored before piece p + 1.
  *     h   per lane; 5-bit types and Q3_K: 4 bytes, pair i of step s in bits 4 s + i and 16 further
  *         6-bit types: 8 bytes, as q of the 2-bit types
  *     s   per g (0..7): output g, then g + 8. Q4_0, Q5_0, Q8_0, IQ4_NL: f16 d of both blocks of 32. Q4_1, Q5_1: f16 d,
@@ -36,13 +37,13 @@
 #endif
 
 enum {
-    PANEL_OUTS  = 16,
-    TILE_IN     = 64,
-    TILE_STEPS  = 4,
-    STEP_IN     = 16,
-    SUPER_TILES = QK_K / TILE_IN,
-    GROUP_ROWS  = 8,
-    XTILE_BYTES = GROUP_ROWS * TILE_IN * 2,
+    PANEL_OUTS  = 16,                       /* outputs of a panel */
+    TILE_IN     = 64,                       /* inputs of a tile */
+    TILE_STEPS  = 4,                        /* tensor-core steps of a tile */
+    STEP_IN     = 16,                       /* inputs of a step */
+    SUPER_TILES = QK_K / TILE_IN,           /* tiles of a super-block */
+    GROUP_ROWS  = 8,                        /* rows of a group of activations */
+    XTILE_BYTES = GROUP_ROWS * TILE_IN * 2, /* bytes of a tile of activations */
 };
 
 BOTH bool layout_is_super(quant_type t)
@@ -55,7 +56,7 @@ BOTH bool layout_has_min(quant_type t)
     return t == QUANT_Q4_1 || t == QUANT_Q5_1 || t == QUANT_Q4_K || t == QUANT_Q5_K || t == QUANT_Q2_K;
 }
 
-/* Return the bytes of each part: q and h of a lane, s and d of a g. */
+/* Return the bytes of each part, as named above: q and h of a lane, s and d of a g. */
 BOTH int layout_q(quant_type t)
 {
     return t == QUANT_F32                       ? 128
@@ -77,6 +78,8 @@ BOTH int layout_s(quant_type t)
 }
 BOTH int layout_d(quant_type t) { return !layout_is_super(t) ? 0 : layout_has_min(t) ? 8 : 4; }
 
+/* Return the bytes of a tile of weights, the tiles of n_in inputs, the panels of n_out outputs, the bytes of a panel,
+ * and the bytes of `high` or `low` of n_rows rows of activations. */
 BOTH size_t layout_tile_bytes(quant_type t) { return (size_t)(32 * (layout_q(t) + layout_h(t)) + 8 * layout_s(t)); }
 BOTH size_t layout_tiles(size_t n_in) { return (n_in + TILE_IN - 1) / TILE_IN; }
 BOTH size_t layout_panels(size_t n_out) { return (n_out + PANEL_OUTS - 1) / PANEL_OUTS; }
@@ -90,8 +93,9 @@ BOTH size_t layout_x_bytes(size_t n_rows, size_t n_in)
     return (n_rows + GROUP_ROWS - 1) / GROUP_ROWS * layout_tiles(n_in) * XTILE_BYTES;
 }
 
-/* Sums run through segments of whole tiles, as even as possible, longer ones first: up to 12 tiles, 768 inputs; F32,
- * which takes three products a step, up to 4. */
+/* The sum over the inputs is divided into segments of whole tiles, as even as possible, longer ones first: up to 12
+ * tiles, 768 inputs; for F32, which needs three products a step, up to 4. These return the maximum of tiles of a
+ * segment, and the number of segments. */
 BOTH int layout_segment_max(quant_type t) { return t == QUANT_F32 ? 4 : 12; }
 BOTH int layout_segments(quant_type t, int n_tiles)
 {

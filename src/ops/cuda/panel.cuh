@@ -1,24 +1,22 @@
-/* ops/cuda/panel.cuh - weights of a panel: as operand A of the tensor cores,
- * and one by one. layout.h has the layout.
+/* ops/cuda/panel.cuh - reads the weights of a panel, as operand A of the tensor cores or one by one. layout.h describes
+ * the layout.
  *
- * The arithmetic of operand A (docs/ops.md): f16, d or scale times the tensor's
- * power of two, (q - offset) exact, one product; types with a minimum: s =
- * f16(d scale), m = f16(dmin minimum), w = fma(q, s, -m). */
+ * The arithmetic of operand A (docs/ops.md) is f16: d or scale times the tensor's power of two, (q - offset) exact, one
+ * product. Types with a minimum: s = f16(d scale), m = f16(dmin minimum), w = fma(q, s, -m). */
 #ifndef TANDEM_OPS_CUDA_PANEL_CUH
 #define TANDEM_OPS_CUDA_PANEL_CUH
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/ptx.cuh"
 
 /* --- a lane's part of a tile ---------------------------------------------------------------------*/
-template <quant_type T> struct lane_tile {
+template <quant_type T> struct lane_tile { /* the parts of layout.h that type T has */
     uint4    q[layout_q(T) > 16 ? layout_q(T) / 16 : 1];
     uint32_t h[2];
     uint4    s;
     uint2    d;
 };
 
-/* Loads a lane's part from copies in shared memory of the tile and of what
- * scales its super-block. */
+/* Loads a lane's part from copies in shared memory of the tile and of the scales of its super-block. */
 template <quant_type T>
 static __device__ inline void load_tile(lane_tile<T> &k, const char *tile, const char *super, int lane)
 {
@@ -53,19 +51,19 @@ static __device__ inline uint32_t both_high(uint32_t v) { return __byte_perm(v, 
 #define H2_1024 0x64006400u
 #define H2_1152 0x64806480u
 
-/* The scales and minima, negated, of both outputs; each twice, as pairs. */
+/* The scales and negated minima of a lane's two outputs, each as a pair of equal f16. */
 struct step_scales {
     uint32_t s[2], m[2];
 };
 
-/* 2^(e - 128) up, as f16; up is a power of two. */
+/* Returns 2^(e - 128 + up) as f16. */
 static __device__ inline uint32_t fp4_scale(uint32_t e, int up)
 {
     int f = (int)e - 128 + up + 15; /* the exponent's bits */
     return f >= 31 ? 0x7bffu : f > 0 ? (uint32_t)f << 10 : f > -10 ? 0x200u >> -f : 0;
 }
 
-/* up: the tensor's power of two, twice as f16; MXFP4: its logarithm. */
+/* Returns the scales of a step. up: the tensor's power of two as a pair of equal f16; for MXFP4 its logarithm. */
 template <quant_type T> static __device__ inline step_scales scales_of(const lane_tile<T> &k, int step, uint32_t up)
 {
     step_scales r     = {};
@@ -110,14 +108,14 @@ template <quant_type T> static __device__ inline step_scales scales_of(const lan
 
 /* --- numbers of a step ---------------------------------------------------------------------------*/
 
-/* Sixteen levels plus 128, a byte each. */
+/* Returns levels 4 i to 4 i + 3 plus 128, a byte each. */
 template <quant_type T> static __device__ inline uint32_t level_word(int i)
 {
     if (T == QUANT_MXFP4) return i == 0 ? 0x83828180u : i == 1 ? 0x8c888684u : i == 2 ? 0x7d7e7f80u : 0x74787a7cu;
     return i == 0 ? 0x3f2d1801u : i == 1 ? 0x766a5d4fu : i == 2 ? 0xa6998d81u : 0xf1d9c5b5u;
 }
 
-/* The levels of the four places in the low half of v. */
+/* Returns the levels plus 128 of the four 4-bit numbers in the low half of v, a byte each. */
 template <quant_type T> static __device__ inline uint32_t levels(uint32_t v)
 {
     uint32_t low  = __byte_perm(level_word<T>(0), level_word<T>(1), v & 0x7777);
@@ -125,7 +123,7 @@ template <quant_type T> static __device__ inline uint32_t levels(uint32_t v)
     return __byte_perm(low, high, (v & 0x8888) >> 1 | 0x3210);
 }
 
-/* Pair i of a step, 1024 + q; types with levels or 8 bits: 1024 + 128 + q. */
+/* Returns pair i of a step as f16: 1024 + q; for types with levels or 8 bits 1024 + 128 + q. */
 template <quant_type T> static __device__ inline uint32_t pair_of(const lane_tile<T> &k, int step, int i)
 {
     uint32_t word[4] = {k.q[0].x, k.q[0].y, k.q[0].z, k.q[0].w};
@@ -148,7 +146,7 @@ template <quant_type T> static __device__ inline uint32_t pair_of(const lane_til
     }
 }
 
-/* 1024 plus what is taken from a stored number, twice. */
+/* Returns, as a pair of equal f16, 1024 plus the offset that is subtracted from a stored number. */
 template <quant_type T> static __host__ __device__ constexpr uint32_t offset_of()
 {
     return T == QUANT_Q4_0                                                                 ? 0x64086408u
@@ -159,8 +157,8 @@ template <quant_type T> static __host__ __device__ constexpr uint32_t offset_of(
                                                                                            : H2_1024;
 }
 
-/* Pair i of a step as f16, exact. Numbers of 4 bits that lie 4 bits higher are
- * 1024 + 16 q, and need no shift. */
+/* Returns pair i of a step as f16, exact, without the offset. Numbers of 4 bits that are stored 4 bits higher are read
+ * as 1024 + 16 q and need no shift. */
 template <quant_type T>
 static __device__ inline uint32_t number_pair(const lane_tile<T> &k, int step, int i, uint32_t h2_1024)
 {
@@ -176,8 +174,8 @@ static __device__ inline uint32_t number_pair(const lane_tile<T> &k, int step, i
     }
 }
 
-/* Operand A of a step. low: what f16 leaves of F32 weights. h2_1024: H2_1024,
- * in a register. */
+/* Computes operand A of a step. low: for F32 weights, the remainder that f16 does not represent. up: as for scales_of;
+ * for BF16 and F32, the bits of the power of two as f32. h2_1024: H2_1024, in a register. */
 template <quant_type T>
 static __device__ inline void decode_step(uint32_t (&a)[4], uint32_t (&low)[4], const lane_tile<T> &k, int step,
                                           uint32_t up, uint32_t h2_1024)
@@ -212,8 +210,7 @@ static __device__ inline void decode_step(uint32_t (&a)[4], uint32_t (&low)[4], 
 
 /* --- one by one ----------------------------------------------------------------------------------*/
 
-/* Where a weight's number lies: its lane, step and pair, and its half of the
- * pair. */
+/* The place of a weight's number in a tile: output g + 8 side, lane, step, pair, and half of the pair. */
 struct place {
     int g, side, lane, step, pair, half;
 };
@@ -227,7 +224,7 @@ static __device__ inline place place_of(int out, int in)
 static __device__ inline int f16_at(const char *p, int i) { return ((const uint16_t *)p)[i]; }
 static __device__ inline int byte_at(const char *p, int i) { return ((const uint8_t *)p)[i]; }
 
-/* The stored number, less the type's offset, or its level. */
+/* Returns the stored number minus the type's offset, or its level. */
 template <quant_type T> static __device__ inline int number_at(const char *tile, const place &p)
 {
     constexpr int Q = layout_q(T), H = layout_h(T);
@@ -248,6 +245,7 @@ template <quant_type T> static __device__ inline int number_at(const char *tile,
     return q - (int)(offset_of<T>() & 0xff);
 }
 
+/* Returns the number of a float type. */
 template <quant_type T> static __device__ inline float float_at(const char *tile, const place &p)
 {
     int         piece = T == QUANT_F32 ? 2 * p.step + p.pair / 2 : p.step, in = T == QUANT_F32 ? p.pair % 2 : p.pair;
@@ -257,7 +255,7 @@ template <quant_type T> static __device__ inline float float_at(const char *tile
     return T == QUANT_F16 ? from_f16(v) : from_bf16(v);
 }
 
-/* The weight of (output, input) as quant_dequantise gives it, to the bit. */
+/* Returns the weight of (output, input), bit for bit as quant_dequantise does. */
 template <quant_type T> static __device__ inline float weight_at(const char *panel, int n_tiles, int out, int in)
 {
     constexpr int S = layout_s(T), D = layout_d(T);

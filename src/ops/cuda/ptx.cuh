@@ -1,7 +1,8 @@
-/* ops/cuda/ptx.cuh - the instructions that C++ has no words for. tests/emu has
- * a second body of each (emu_ptx.h).
+/* ops/cuda/ptx.cuh - instructions without an equivalent in CUDA C++. tests/emu/emu_ptx.h implements them for the
+ * emulator.
  *
- * Two f16 numbers are a uint32_t, the first in the low half. */
+ * A pair of f16 is a uint32_t, the first number in the low half. The h2_ functions work on both numbers and round to
+ * nearest. */
 #ifndef TANDEM_OPS_CUDA_PTX_CUH
 #define TANDEM_OPS_CUDA_PTX_CUH
 #include <stdint.h>
@@ -32,8 +33,8 @@ static __device__ inline uint32_t h2_from_f32(float low, float high)
     return d;
 }
 
-/* (v & mask) | bits in one instruction: bits is kept in a register, because
- * there is room for one constant only. */
+/* Returns (v & mask) | bits, in one instruction. bits must be in a register (in_register), because the instruction has
+ * only one constant. */
 static __device__ inline uint32_t pick_bits(uint32_t v, uint32_t mask, uint32_t bits)
 {
     uint32_t d;
@@ -46,8 +47,8 @@ static __device__ inline uint32_t in_register(uint32_t v)
     return v;
 }
 
-/* d += a b: 16 outputs x 16 inputs times 16 inputs x 8 rows, by a warp. Lane 4
- * g + c gets outputs g, g, g + 8, g + 8 of rows 2 c, 2 c + 1, 2 c, 2 c + 1. */
+/* Computes d += a b by a warp: 16 outputs x 16 inputs times 16 inputs x 8 rows. Lane 4 g + c gets outputs g, g, g + 8,
+ * g + 8 of rows 2 c, 2 c + 1, 2 c, 2 c + 1. */
 static __device__ inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
@@ -56,14 +57,14 @@ static __device__ inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Copies by a warp to shared memory, in order. A gate counts the bytes of one copy at a time, which gate_expect
- * announces and gate_piece asks for, piece by piece, both with all lanes; gate_wait waits for its copy number `phase`,
- * 0, 1, 0, ... Before Hopper lanes copy, and gates are not used: each copy, or none, is followed by a gate_commit, and
- * gate_wait lets at most PENDING of the later copies be under way. Addresses and lengths are multiples of 16. A slot is
- * filled again after a __syncwarp. */
+/* Asynchronous copies by a warp to shared memory, in order. A gate counts the bytes of one copy at a time. All lanes
+ * call gate_expect with the size of the copy, then gate_piece for each of its pieces. gate_wait blocks until the copy
+ * with this `phase` (0, 1, 0, ... in turn) is complete. Before Hopper the lanes copy and gates are not used: a
+ * gate_commit follows each copy (and each skipped one), and gate_wait blocks until at most PENDING later copies are
+ * incomplete. Addresses and lengths are multiples of 16. Call __syncwarp before a slot is filled again. */
 static __device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-/* By one lane; a __syncwarp follows. */
+/* Initialises a gate. Called by one lane; a __syncwarp must follow. */
 static __device__ inline void gate_init(uint64_t *gate)
 {
 #if __CUDA_ARCH__ >= 900
@@ -121,8 +122,8 @@ template <int PENDING> static __device__ inline void gate_wait(uint64_t *gate, u
 #endif
 }
 
-/* Copies of 16 bytes by single threads, in groups that copy_commit ends. copy_wait, by all threads of a block, lets at
- * most PENDING of the later groups be under way. gate names the group, for the emulator. */
+/* Asynchronous copies of 16 bytes by single threads, in groups that copy_commit ends. copy_wait, called by all threads
+ * of a block, blocks until at most PENDING later groups are incomplete. gate identifies the group, for the emulator. */
 static __device__ inline void copy_piece(uint64_t *gate, void *shared, const void *global)
 {
     (void)gate;
@@ -136,7 +137,7 @@ template <int PENDING> static __device__ inline void copy_wait(uint64_t *gate)
     __syncthreads();
 }
 
-/* Reads past the first cache, which may hold what was there before an earlier kernel wrote. */
+/* Reads from the L2 cache. The L1 cache may hold the value from before an earlier kernel wrote it. */
 static __device__ inline int32_t read_l2(const int32_t *p)
 {
     int32_t v;
@@ -144,14 +145,13 @@ static __device__ inline int32_t read_l2(const int32_t *p)
     return v;
 }
 
-/* The largest and the smallest over a warp. */
+/* Return the maximum and the minimum over a warp. */
 static __device__ inline uint32_t warp_max_u32(uint32_t v) { return __reduce_max_sync(0xffffffffu, v); }
 static __device__ inline uint32_t warp_min_u32(uint32_t v) { return __reduce_min_sync(0xffffffffu, v); }
 
-/* Programmatic launch (Hopper and later): the next kernel may start; wait until
- * the kernels before have finished. A kernel that LAUNCH_EARLY launches calls
- * wait_for_previous before it reads or writes anything that another kernel
- * touches. */
+/* Programmatic launch (Hopper and later): let_next_start allows the next kernel to start, wait_for_previous blocks
+ * until the previous kernels have finished. A kernel that LAUNCH_EARLY launches calls wait_for_previous before it reads
+ * memory that they write, or writes memory that they use. */
 static __device__ inline void let_next_start()
 {
 #if __CUDA_ARCH__ >= 900

@@ -1,10 +1,11 @@
-/* ops/cuda/router.cuh - the choice of experts. */
+/* ops/cuda/router.cuh - chooses the experts of a row. */
 #ifndef TANDEM_OPS_CUDA_ROUTER_CUH
 #define TANDEM_OPS_CUDA_ROUTER_CUH
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/ptx.cuh"
 
-/* A whole number that orders as the logit does; a NaN ranks last, so that even among NaNs the ids are valid ones. */
+/* Returns an integer, at least 1, that orders as the logit does. A NaN ranks last, so that ids are valid even if all
+ * logits are NaN. */
 static __device__ inline uint32_t rank_of(float z)
 {
     uint32_t bits = __float_as_uint(z);
@@ -13,13 +14,13 @@ static __device__ inline uint32_t rank_of(float z)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* The logit of a rank. */
+/* Returns the logit of a rank. */
 static __device__ inline float logit_of(uint32_t rank)
 {
     return __uint_as_float(rank & 0x80000000u ? rank & 0x7fffffffu : ~rank);
 }
 
-/* A lane's best of its experts, lane, lane + 32, ...; the lower of equals. */
+/* The best of a lane's experts, which are lane, lane + 32, ...; the lower id of equals. */
 struct lane_best {
     uint32_t rank;
     int      at;
@@ -32,19 +33,21 @@ struct lane_best {
     }
 };
 
-/* Shared memory of a choice: [n_experts] ranks, 0: taken; [n_slots] weights, [n_slots] ids. */
+/* The choice of a row, in shared memory: [n_experts] ranks, 0: chosen already; [n_slots] weights; [n_slots] ids. */
 struct choice {
     uint32_t *ranks;
     float    *weights;
     int32_t  *chosen;
     float     sum; /* sum of the weights */
 
+    /* Returns the words of shared memory. */
     static __host__ __device__ inline size_t words(int n_experts, int n_slots)
     {
         return (size_t)n_experts + 2 * (size_t)n_slots;
     }
-    /* By a warp. Logits rank, not their exponentials, which may be equal where logits are not; ties go to the lower id.
-     * The sum over all experts cancels: softmax, then made to sum to 1 over the chosen, is softmax over the chosen. */
+    /* Chooses the n_slots experts with the highest logits z; called by all lanes of a warp. room: words() words. Logits
+     * are ranked, not their exponentials, which may be equal where logits are not; ties go to the lower id. The sum
+     * over all experts cancels: softmax, then made to sum to 1 over the chosen, is softmax over the chosen. */
     __device__ inline void make(uint32_t *room, const float *z, int n_experts, int n_slots, int lane)
     {
         ranks   = room;
@@ -62,7 +65,7 @@ struct choice {
             if (slot == 0) first = z0;
             float p = expf(z0 - first);
             sum += p;
-            if (at == mine.at) { /* a lane's alone */
+            if (at == mine.at) { /* true in one lane */
                 ranks[at]     = 0;
                 weights[slot] = p;
                 chosen[slot]  = at;

@@ -1,5 +1,5 @@
-/* ops/ref/table.h - the functions of the ref table, one op a file, and what they share. Contracts are in ops/ops.h.
- * Device memory is plain memory here, and an op has run when its call returns. */
+/* ops/ref/table.h - the functions of the reference backend's table, one op a file, and what they share. Contracts are
+ * in ops/ops.h. Device memory is plain memory here, and an op has run when its call returns. */
 #ifndef TANDEM_OPS_REF_TABLE_H
 #define TANDEM_OPS_REF_TABLE_H
 #include "ops/ops.h"
@@ -9,20 +9,21 @@
 
 struct queue {
     queue_limits        lim;
-    sampling_candidate *candidates; /* [max_vocab] */
-    double              mark[QUEUE_MARKS];
+    sampling_candidate *candidates;        /* [max_vocab] */
+    double              mark[QUEUE_MARKS]; /* clock_s */
 };
 
 typedef struct {
     weight w;
     float *data; /* [n_mats][n_out][n_in] */
 } ref_weight;
+/* Returns matrix `mat` of a weight. */
 static inline const float *weight_mat(const weight *w, int mat)
 {
     return ((const ref_weight *)w)->data + (size_t)mat * (size_t)w->n_out * (size_t)w->n_in;
 }
 
-/* cap * tanh(x / cap) */
+/* Returns cap * tanh(x / cap). */
 static inline float ref_capped(float x, float cap) { return (float)(cap * tanh((double)x / cap)); }
 
 bool ref_weight_load(const ops *o, weight **out, const weight_src *src, err *e);
@@ -55,10 +56,10 @@ void ref_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n
 void ref_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                         float below);
 
-/* Rotates one head. section_pos: [ROPE_SECTIONS]; NULL: pos in every section. */
+/* Rotates one head in place. section_pos: [ROPE_SECTIONS]; NULL: pos in every section. */
 void ref_rotate_head(float *x, const rope_params *p, int32_t pos, const int32_t *section_pos);
 
-enum { KV_K, KV_V };
+enum { KV_K, KV_V }; /* for k_or_v */
 /* Returns the address of the head_dim elements of one key or value. */
 void *ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane, int32_t slot);
 float ref_kv_get(cache_type type, const void *vec, int i); /* element i of a stored key or value */
