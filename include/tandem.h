@@ -23,7 +23,8 @@
  * reader at a time (tandem_poll, tandem_read, tandem_wait); any thread may cancel it. The functions on text are safe to
  * call from several threads while the engine runs.
  *
- * Errors: a function that can fail returns true on success. On failure it fills *e, which may be NULL. */
+ * Errors: a function that can fail returns true on success. On failure it fills *e, which may be NULL, and sets *out to
+ * NULL or empty. On success *e is unchanged. */
 #ifndef TANDEM_H
 #define TANDEM_H
 #include <stdbool.h>
@@ -40,7 +41,7 @@ extern "C" {
 typedef struct tandem     tandem;     /* an engine with an open model */
 typedef struct tandem_job tandem_job; /* a submitted request and its response */
 
-const char *tandem_version(void); /* a constant */
+const char *tandem_version(void); /* such as "1.2.3"; static */
 
 /* --- errors ------------------------------------------------------------------------------------- */
 typedef enum {
@@ -69,7 +70,7 @@ typedef struct {
     const char *quantise; /* "none", "q8_0", "q4_0"; NULL: as the settings dflash_draft_quant_* */
     int         n_ctx;    /* context of a DFlash drafter in positions; 0: its trained length */
     bool        lazy;     /* open it when a request first uses it */
-    bool        required; /* tandem_open fails if it cannot be used, not just a warning; lazy: its files are checked */
+    bool        required; /* tandem_open fails if it cannot be used, else it warns; lazy: its files are checked */
 } tandem_drafter;
 
 /* A setting of admission, queueing or speculation, such as "queue_max". docs/routing.md lists all of them. */
@@ -81,18 +82,18 @@ typedef struct {
     const char *path;      /* a GGUF file or a Hugging Face directory */
     const char *name;      /* used in messages and in the settings file; NULL: the path */
     const char *shown;     /* reported instead of the path; NULL: the path */
-    const char *device;    /* "auto" (a GPU if there is one), "cpu", "cuda:1", ... */
+    const char *device;    /* "auto", the default: a GPU if there is one; "cpu", "cuda:1", ... */
     int         n_threads; /* CPU threads; 0: all processors that this process may use */
 
     const tandem_drafter *drafters; /* at most one of each method; see `required` */
     int                   n_drafters;
-    /* Options of the drafters that the settings dflash_draft_model and mtp_draft_model name; its path and name are not
-     * used. Such a drafter replaces the one with the same method in `drafters`. */
+    /* Options of the drafters that the settings dflash_draft_model and mtp_draft_model name; path, name and `required`
+     * are not used. Such a drafter replaces the one with the same method in `drafters`. */
     tandem_drafter by_setting;
 
     int         n_ctx;     /* maximum of prompt and response in tokens; 0: the model's, up to 8192 */
-    int         max_lanes; /* requests that run at the same time, 1 to TANDEM_MAX_LANES */
-    const char *kv_type;   /* "f16", "f32", or K and V apart: "f16/f32" */
+    int         max_lanes; /* requests that run at the same time, 1 to TANDEM_MAX_LANES; default 32 */
+    const char *kv_type;   /* type of the K/V cache: "f16" (default), "f32", or K and V separately: "f16/f32" */
     uint64_t    kv_bytes;  /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
     bool        no_prefix; /* disables the prefix cache */
 
@@ -106,14 +107,15 @@ typedef struct {
     const char           *routing_log;  /* a file for routing decisions as JSON lines; NULL: none */
     bool                  fingerprints; /* compute fingerprints; always done with a routing log */
 
-    void (*progress)(void *ctx, size_t done, size_t total); /* called while weights load, in bytes; may be NULL */
+    /* Called by tandem_open while weights load, with bytes. May be NULL. */
+    void (*progress)(void *ctx, size_t done, size_t total);
     void *progress_ctx;
     /* Minimum time between two wake-ups of a reader; tokens in between are delivered together. Waking for each token
-     * would cost a small model some percent of its speed. 0: after each step; default 2 */
+     * would cost a small model some percent of its speed. 0: after each step; maximum 1000; default 2 */
     double wake_ms;
     /* Called on the engine thread after each step that produced something for any job, and when a job ends. It must be
      * quick, for example a write to an eventfd. It may call tandem_poll and no other function of this header. May be
-     * NULL. */
+     * NULL. ctx must live as long as the engine. */
     void (*wake)(void *ctx);
     void *wake_ctx;
 } tandem_options;
@@ -121,28 +123,29 @@ typedef struct {
 enum { TANDEM_MAX_LANES = 256, TANDEM_MAX_STEP_TOKENS = 4096 };
 /* Sets the defaults. */
 void tandem_options_init(tandem_options *o);
-/* Opens the model and its drafters and starts the engine thread. The caller frees *out with tandem_close; it is NULL on
- * failure. */
+/* Opens the model and its drafters and starts the engine thread. Blocks until the weights are loaded. The caller frees
+ * *out with tandem_close. */
 bool tandem_open(tandem **out, const tandem_options *o, tandem_error *e);
 /* Refuses new requests, waits up to grace_s seconds for the others and then cancels them. Returns when all jobs have
  * ended, after the current step. */
 void tandem_shutdown(tandem *t, double grace_s);
-/* Shuts down without a grace period and frees the engine. t may be NULL. */
+/* Shuts down without a grace period, unless tandem_shutdown was called, and frees the engine. t may be NULL. */
 void tandem_close(tandem *t);
 
 /* Properties of the engine and its model. The strings live as long as the engine. */
 typedef struct {
-    const char *name, *path, *shown; /* as in tandem_options, NULL replaced */
-    const char *family, *device, *kv_type;
+    const char *name, *path, *shown;       /* as in tandem_options, NULL replaced */
+    const char *family, *device, *kv_type; /* such as "gemma4", "cpu", "f16" */
     /* Hash of the model's files: "sha256:..." up to 64 MiB, else "sha256-sampled:..."; "" when not computed. */
     const char *fingerprint;
     int         n_threads; /* CPU threads; 0: the work is done on another device */
-    int         n_ctx, n_vocab, n_layers, n_embd, max_lanes, step_tokens;
-    uint64_t    weight_bytes, kv_bytes;
-    uint64_t    n_params;     /* parameters in matrices */
-    const char *quantisation; /* type of most weights in the file: "q4_0", "bf16", ... */
-    bool        has_tokenizer;
-    bool        has_dflash, has_mtp;
+    int         n_ctx;     /* maximum of prompt and response in tokens */
+    int         n_vocab, n_layers, n_embd, max_lanes, step_tokens;
+    uint64_t    weight_bytes, kv_bytes; /* memory of the weights, of the K/V cache */
+    uint64_t    n_params;               /* parameters in matrices */
+    const char *quantisation;           /* type of most bytes of the weights in the file: "Q4_0", "BF16", ... */
+    bool        has_tokenizer;          /* false: prompts must be tokens, and there are no functions on text */
+    bool        has_dflash, has_mtp;    /* there is such a drafter, and it has not failed */
 } tandem_info;
 /* Fills *out. */
 void tandem_get_info(const tandem *t, tandem_info *out);
@@ -216,25 +219,26 @@ typedef struct {
     const char    *text;   /* the prompt as text; a BOS token is added, control tokens are not parsed */
     size_t         n_text; /* bytes; 0: `text` ends with a NUL */
 
-    int32_t            max_tokens;      /* -1: the setting default_max_tokens; limited to the rest of the context */
-    int32_t            min_tokens;      /* no stop token ends the response before this length; 0: off */
-    bool               ignore_stop_ids; /* continue after the model's own stop tokens */
-    const int32_t     *stop_ids;        /* additional stop tokens */
+    int32_t max_tokens;      /* -1: the setting default_max_tokens; limited to the rest of the context */
+    int32_t min_tokens;      /* no stop token ends the response before this length; 0: off; must be 0 with a grammar */
+    bool    ignore_stop_ids; /* continue after the model's own stop tokens */
+    const int32_t     *stop_ids; /* additional stop tokens */
     size_t             n_stop_ids;
     const char *const *stop; /* stop strings: up to 64, of 1 to 256 bytes each */
     size_t             n_stop;
 
-    float    temp; /* 0: greedy */
-    float    top_p, min_p;
-    int32_t  top_k;    /* 0: all tokens */
+    float    temp;     /* 0: greedy */
+    float    top_p;    /* 0 to 1; 1: off */
+    float    min_p;    /* 0 to 1; 0: off */
+    int32_t  top_k;    /* 0: off */
     bool     has_seed; /* false: a seed is drawn, and reported in tandem_usage */
     uint64_t seed;
     int      choice; /* index among several responses to one prompt and seed; the prompt is counted for 0 only */
     float    repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
-    const tandem_bias *bias;
+    const tandem_bias *bias;                                      /* up to TANDEM_MAX_BIAS, each token once */
     size_t             n_bias;
-    int                logprobs;        /* number of likely tokens reported with each token; -1: no log-probabilities */
-    bool               prompt_logprobs; /* also for the prompt, which then uses no cached prefix */
+    int                logprobs;        /* likely tokens reported with each token, 0 to 20; -1: no log-probabilities */
+    bool               prompt_logprobs; /* also for the prompt, which then uses no cached prefix; needs logprobs >= 0 */
     tandem_grammar     grammar;
     tandem_speculation spec;
 
@@ -258,16 +262,16 @@ typedef struct {
 
 /* Sets the defaults: sampling options from the model's files, automatic speculation. */
 void tandem_request_init(const tandem *t, tandem_request *r);
-/* Checks and queues a request. Fails with TANDEM_INPUT when it is invalid, TANDEM_CONTEXT when its prompt is too long,
- * TANDEM_TOO_LARGE or TANDEM_INPUT when its grammar cannot be enforced, TANDEM_BUSY when the queue is full, and
- * TANDEM_UNAVAILABLE when the engine shuts down or has no memory. The caller frees *out with tandem_release; it is NULL
- * on failure. */
+/* Checks and queues a request, and compiles its grammar, which may take 100 ms. Fails with TANDEM_INPUT when it is
+ * invalid, TANDEM_CONTEXT when its prompt is too long, TANDEM_TOO_LARGE or TANDEM_INPUT when its grammar cannot be
+ * enforced, TANDEM_BUSY when the queue is full, and TANDEM_UNAVAILABLE when the engine shuts down or has no memory. The
+ * caller frees *out with tandem_release. */
 bool tandem_submit(tandem *t, const tandem_request *r, tandem_job **out, tandem_error *e);
 
 /* --- responses ------------------------------------------------------------------------------------ */
 typedef struct {
-    int32_t id; /* -1: no token */
-    float   logprob;
+    int32_t id;      /* -1: no token */
+    float   logprob; /* natural logarithm */
 } tandem_logprob;
 
 typedef struct {
@@ -280,7 +284,8 @@ typedef struct {
  * the engine. */
 size_t tandem_poll(tandem_job *j, tandem_token *out, size_t max);
 /* Blocks until there is new text, copies up to `cap` bytes (at least 4) of whole characters and returns their number.
- * Returns 0 at the end of the text. Use either tandem_read or tandem_poll for a job, not both. */
+ * The text has no stop token and ends before a stop string; no NUL is added. Returns 0 at the end of the text, and
+ * always for a model without a tokenizer. Use either tandem_read or tandem_poll for a job, not both. */
 size_t tandem_read(tandem_job *j, char *out, size_t cap);
 /* Blocks until there are tokens to poll or the job has ended. Returns false after `seconds`; < 0: no timeout. */
 bool tandem_wait(tandem_job *j, double seconds);
@@ -294,14 +299,15 @@ void tandem_release(tandem_job *j);
 const tandem_logprob *tandem_prompt_logprobs(const tandem_job *j);
 /* Progress of a job. A time is 0 before its phase begins. */
 typedef struct {
-    int32_t prompt_tokens, cached_tokens;
-    int32_t prompt_done;         /* prompt tokens that were cached or have run */
-    int32_t completion_tokens;   /* produced, whether polled or not */
-    double  prefill_s, decode_s; /* admission to first token; since the first token */
+    int32_t prompt_tokens, cached_tokens; /* as in tandem_usage; cached_tokens: 0 before admission */
+    int32_t prompt_done;                  /* prompt tokens that were cached or have run */
+    int32_t completion_tokens;            /* produced, whether polled or not */
+    double  prefill_s, decode_s;          /* admission to first token; since the first token */
 } tandem_progress;
 /* Fills *out. May be called at any time. */
 void tandem_job_progress(const tandem_job *j, tandem_progress *out);
-/* Returns true once the job has left the queue for a lane. An admitted job is no longer refused. */
+/* Returns true once the job has left the queue for a lane. A job that waits may still be refused: it then ends with
+ * TANDEM_FINISH_ERROR. */
 bool tandem_job_admitted(const tandem_job *j);
 
 typedef enum {
@@ -314,7 +320,7 @@ typedef enum {
     TANDEM_FINISH_ERROR,   /* see `error`; tokens before it are counted */
     TANDEM_FINISHES,
 } tandem_finish;
-/* Returns the name of a finish reason, such as "stop_string"; NULL for an unknown one. */
+/* Returns "none", "stop", "stop_string", "length", "cancelled", "timeout" or "error"; NULL for another value. */
 const char *tandem_finish_name(tandem_finish f);
 
 /* Counters of speculative decoding, of one request or of many. */
@@ -339,52 +345,54 @@ typedef struct {
     tandem_spec_counts spec;
 
     int         route;        /* tandem_method of the last round with a choice of methods */
-    const char *route_reason; /* why it was chosen; never NULL */
+    const char *route_reason; /* why it was chosen; "": there was no such round. Never NULL; static */
 } tandem_usage;
 
 typedef struct {
     tandem_finish finish;
     bool          context_full; /* TANDEM_FINISH_LENGTH because the context is full */
-    tandem_error  error;
+    tandem_error  error;        /* for TANDEM_FINISH_ERROR */
     tandem_usage  usage;
 } tandem_result;
 /* Returns NULL until the job has ended, then its result, valid until release. Tokens may remain to be polled. */
 const tandem_result *tandem_job_result(const tandem_job *j);
 
 /* --- text --------------------------------------------------------------------------------------- */
+/* These functions need a tokenizer (tandem_info.has_tokenizer). */
 typedef struct {
     int32_t *p;
     size_t   n;
-} tandem_ids; /* the caller frees it with tandem_ids_free */
+} tandem_ids; /* replaced by the functions below; the caller frees it with tandem_ids_free */
 
-/* Converts text to tokens, without the token that begins a sequence. With `markers`, control tokens spelled in the text
- * become tokens. User-defined tokens such as <table> always do. */
+/* Converts n bytes of text to tokens, without the token that begins a sequence. With `markers`, control tokens spelled
+ * in the text become tokens. User-defined tokens such as <table> always do. */
 bool tandem_tokenize(const tandem *t, const char *text, size_t n, bool markers, tandem_ids *out, tandem_error *e);
-/* Converts tokens to UTF-8 text. Like snprintf, writes what fits with a NUL and returns the length of the whole text.
- * With `markers`, control tokens are spelled out. */
+/* Converts n tokens to UTF-8 text. Like snprintf, writes what fits into cap bytes, with a NUL, and returns the length
+ * of the whole text in bytes. With `markers`, control tokens are spelled out. */
 size_t tandem_detokenize(const tandem *t, const int32_t *ids, size_t n, bool markers, char *out, size_t cap);
 
 typedef struct {
     const char *role; /* "system", "developer", "user", "assistant" */
     const char *content;
 } tandem_message;
-/* Converts a conversation to a prompt in the model's own format. think: asks the model to think first. Sets
- * *in_thought, unless it is NULL, to whether the prompt ends inside a thought. */
+/* Converts a conversation of n messages to a prompt in the model's own format, for tandem_request.ids. think: asks the
+ * model to think first. Sets *in_thought, unless it is NULL, to whether the prompt ends inside a thought. */
 bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t n, bool think, tandem_ids *out,
                         bool *in_thought, tandem_error *e);
-void tandem_ids_free(tandem_ids *ids);
+void tandem_ids_free(tandem_ids *ids); /* frees the tokens; *ids is then empty */
 
 /* --- settings and statistics ----------------------------------------------------------------------- */
 /* Changes a setting of the running engine and writes it to settings_path, if set. It applies from the next step or
  * request on, or from the next tandem_open on where docs/routing.md says so. Without settings_path, the call fails for
- * settings of the latter kind. */
+ * settings of the latter kind and for settings that the environment overrides. */
 bool tandem_set(tandem *t, const char *name, const char *value, tandem_error *e);
-/* Writes all settings as one JSON object. Like snprintf, returns the length of the whole text. */
+/* Writes all settings as one JSON object. Like snprintf, writes what fits into cap bytes, with a NUL, and returns the
+ * length of the whole text. */
 size_t tandem_settings(const tandem *t, char *out, size_t cap);
 
 typedef enum {
-    TANDEM_DRAFTER_OPEN,
-    TANDEM_DRAFTER_LAZY,   /* not used yet */
+    TANDEM_DRAFTER_OPEN,   /* its weights are loaded */
+    TANDEM_DRAFTER_LAZY,   /* to be opened when a request first uses it */
     TANDEM_DRAFTER_PARKED, /* its memory is freed */
     TANDEM_DRAFTER_FAILED, /* see `problem` */
 } tandem_drafter_state;
@@ -392,40 +400,41 @@ enum { TANDEM_MAX_DRAFTERS = 2 };
 typedef struct {
     tandem_method        method; /* TANDEM_SPEC_DFLASH, also used for trees, or TANDEM_SPEC_MTP */
     tandem_drafter_state state;
-    const char          *name, *path, *shown;    /* as in tandem_info */
-    const char          *quantisation;           /* type of most weights; "" if never opened */
+    const char          *name, *path, *shown;    /* as in tandem_info; they live as long as the engine */
+    const char          *quantisation;           /* type of most weights; "" if never opened; static */
     uint64_t             weight_bytes;           /* 0 if never opened */
     int                  max_draft, trained_ctx; /* in tokens; 0: unknown */
     char                 fingerprint[96];        /* as in tandem_info; "": not computed */
     char                 problem[512];           /* the last error; "": none */
 } tandem_drafter_info;
-/* Fills `out` and returns the number of drafters. The strings live as long as the engine. */
+/* Fills `out` and returns the number of drafters, at most TANDEM_MAX_DRAFTERS. */
 int tandem_drafters(const tandem *t, tandem_drafter_info out[TANDEM_MAX_DRAFTERS]);
-/* Frees the memory of a drafter between two steps. Requests continue without it, with the same text. Does nothing when
- * it is parked already. */
+/* Frees the memory of a drafter between two steps. Requests continue without it, with the same text. Does nothing, with
+ * success, when it is parked already. Fails when there is no such drafter. */
 bool tandem_park_drafter(tandem *t, tandem_method m, tandem_error *e);
 /* Opens a parked drafter, or one that could not be opened, between two steps. Returns when it is open, or false. */
 bool tandem_unpark_drafter(tandem *t, tandem_method m, tandem_error *e);
 
 enum { TANDEM_STEP_BUCKETS = 20, TANDEM_MAX_ROUTES = 24 };
 typedef struct {
-    int     running, queued; /* requests */
-    int64_t submitted, refused, admitted;
-    int64_t finished[TANDEM_FINISHES];
+    int     running, queued;              /* requests now */
+    int64_t submitted, refused, admitted; /* requests: put into the queue; not, because it was full or closed; run */
+    int64_t finished[TANDEM_FINISHES];    /* requests by finish reason */
     int64_t prompt_tokens, cached_tokens, completion_tokens; /* admitted requests only */
 
     int64_t steps, failed_steps, rows, prompt_rows; /* rows: without draft tokens */
-    double  step_s;                                 /* time of all steps */
+    double  step_s;                                 /* duration of all steps */
     double  busy_s;                                 /* age of the current step or the work between steps; 0: idle */
-    int64_t step_bucket[TANDEM_STEP_BUCKETS];       /* steps that took 2^(i-1)/8 to 2^i/8 ms; the last: longer */
+    int64_t step_bucket[TANDEM_STEP_BUCKETS]; /* steps of 2^(i-1)/8 to 2^i/8 ms; [0]: shorter ones; the last: longer */
 
     double  mask_s;                           /* CPU time of grammar masks */
-    int64_t mask_bucket[TANDEM_STEP_BUCKETS]; /* steps with masks, as step_bucket */
+    int64_t mask_bucket[TANDEM_STEP_BUCKETS]; /* steps with masks by this time, as step_bucket */
 
-    /* The K/V cache: its size; used by running requests; reserved for them; in the prefix cache, also if used by
-     * them. */
-    uint64_t kv_bytes, kv_pinned_bytes, kv_reserved_bytes, kv_cached_bytes;
-    int64_t  prefix_hits, prefix_misses, prefix_evicted;
+    uint64_t kv_bytes;                           /* size of the K/V cache */
+    uint64_t kv_pinned_bytes, kv_reserved_bytes; /* parts that running requests use; that are reserved for them */
+    uint64_t kv_cached_bytes;                    /* part in the prefix cache, also if running requests use it */
+    int64_t  prefix_hits, prefix_misses;         /* lookups in the prefix cache */
+    int64_t  prefix_evicted;                     /* pages */
 
     tandem_spec_counts spec;
     int64_t            routes[TANDEM_MAX_ROUTES]; /* rounds of lanes by reason; see tandem_route_name */

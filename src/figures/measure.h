@@ -17,17 +17,17 @@
 #include <stddef.h>
 
 typedef struct {
-    int    n_cells, n_arms;
-    int    n_turns;    /* for each cell */
-    int    n_warm_up;  /* turns of each cell before these, whose values are not used; they have negative numbers */
-    bool   interleave; /* run turn 0 of all cells, then turn 1; default: all turns of a cell, then the next cell */
-    double end_at;     /* clock_s when measure_next stops; 0: no limit */
+    int    n_cells, n_arms; /* at least 1 each */
+    int    n_turns;         /* for each cell */
+    int    n_warm_up;       /* turns of each cell before these, whose values are not used; they have negative numbers */
+    bool   interleave;      /* run turn 0 of all cells, then turn 1; default: all turns of a cell, then the next cell */
+    double end_at;          /* clock_s when measure_next stops; 0: no limit */
 } measure_plan;
 
 typedef struct {
-    int  cell, turn, arm;
-    bool warm_up;     /* turn < 0 */
-    bool first, last; /* the first or last arm of the turn */
+    int  cell, turn, arm; /* numbers from 0; a warm-up turn has a negative one */
+    bool warm_up;         /* turn < 0 */
+    bool first, last;     /* the first or last arm of the turn */
 } measure_run;
 
 typedef struct {
@@ -35,9 +35,9 @@ typedef struct {
     size_t       n_begun; /* runs that measure_next returned */
 } measure_loop;
 
-void measure_begin(measure_loop *m, const measure_plan *plan);
-/* Sets *out to the next run. Returns false after the last one or when the time is over. */
+void measure_begin(measure_loop *m, const measure_plan *plan); /* copies *plan; nothing to free */
+/* Sets *out to the next run. Returns false, with *out unchanged, after the last one or when end_at has passed. */
 bool   measure_next(measure_loop *m, measure_run *out);
-size_t measure_total(const measure_plan *plan); /* the number of all runs */
-bool   measure_time_over(const measure_plan *plan);
+size_t measure_total(const measure_plan *plan);     /* the number of all runs, with warm-up */
+bool   measure_time_over(const measure_plan *plan); /* end_at is set and has passed */
 #endif
