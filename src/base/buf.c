@@ -85,7 +85,7 @@ static bool put_json_char(buf *b, uint32_t cp, const char *s, int len)
 static size_t plain_run(str s)
 {
     size_t n = 0;
-    while (n < s.n && s.s[n] >= 0x20 && s.s[n] != '"' && s.s[n] != '\\' && s.s[n] != 0x7f) n++;
+    while (n < s.n && (signed char)s.s[n] >= 0x20 && s.s[n] != '"' && s.s[n] != '\\' && s.s[n] != 0x7f) n++;
     return n;
 }
 
