@@ -15,6 +15,7 @@ static const model_family gemma4_family = {
 };
 
 const model_family *const model_families[] = {&gemma4_family, NULL};
+enum { N_FAMILIES = sizeof model_families / sizeof *model_families - 1 };
 
 /* --- lookup -------------------------------------------------------------------------------------*/
 const model_family *family_of_arch(str arch)
@@ -46,9 +47,7 @@ bool family_tok_from_gguf(tok **out, const gguf *g, err *e)
 
 bool family_tok_from_json(tok **out, const char *path, err *e)
 {
-    err other = {0};
-    if (tok_from_json(out, path, model_families[0]->chat->tokens, e)) return true;
-    for (const model_family *const *f = model_families + 1; *f; f++)
-        if (tok_from_json(out, path, (*f)->chat->tokens, &other)) return true;
-    return false;
+    const tok_family *list[N_FAMILIES + 1] = {0}; /* ends with NULL */
+    for (size_t i = 0; i < N_FAMILIES; i++) list[i] = model_families[i]->chat->tokens;
+    return tok_from_json_any(out, path, list, e);
 }

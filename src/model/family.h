@@ -40,8 +40,7 @@ const model_family *family_of(const checkpoint *c);
  * tok_free.
  */
 bool family_tok_from_gguf(tok **out, const gguf *g, err *e);
-/* Opens a tokenizer.json as one of the first family that can read it. Free it with tok_free. If none can, the error is
- * that of the first family. */
+/* Opens a tokenizer.json as one of the first family whose tokenizer has the file's scheme. Free it with tok_free. */
 bool family_tok_from_json(tok **out, const char *path, err *e);
 /* Appends the families' titles, such as "Gemma 4", separated by ", ". */
 void family_put_titles(buf *out);

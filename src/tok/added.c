@@ -1,5 +1,6 @@
 /* Searches a text for added tokens: the leftmost one, and the longest of several that start there. */
 #include "base/mem.h"
+#include "tok/unicode.h"
 #include "tok/vocab.h"
 
 #include <stdlib.h>
@@ -38,6 +39,18 @@ static str spell_spaces(char *out, str text)
     return (str){out, n};
 }
 
+/* Copies text to out in NFC. Returns false when there is no memory. */
+static bool copy_nfc(char *out, str *text)
+{
+    buf b;
+    buf_init(&b, NFC_GROWTH * text->n);
+    bool ok = nfc_put(&b, *text);
+    if (ok) memcpy(out, b.p, b.n);
+    *text = (str){out, b.n};
+    buf_deinit(&b);
+    return ok;
+}
+
 static bool is_added(const tok *t, const vocab_source *s, int32_t id, bool normalized)
 {
     return vocab_is_marker((tok_kind_t)t->listed[id]) && s->entry[id].text.n && s->entry[id].normalized == normalized;
@@ -49,7 +62,7 @@ static bool collect_keys(builder *b, const tok *t, const vocab_source *s, bool n
     for (int32_t i = 0; i < t->n; i++) {
         if (!is_added(t, s, i, normalized)) continue;
         b->n++;
-        n_bytes += normalized ? 3 * s->entry[i].text.n : 0;
+        n_bytes += normalized ? 3 * s->entry[i].text.n : 0; /* U+2581 has 3 bytes, and NFC_GROWTH is 3 */
     }
     b->key     = mem_try_n((size_t)b->n + 1, sizeof *b->key);
     b->spelled = mem_try(n_bytes + 1);
@@ -57,7 +70,8 @@ static bool collect_keys(builder *b, const tok *t, const vocab_source *s, bool n
     for (int32_t i = 0, n = 0; i < t->n; i++) {
         if (!is_added(t, s, i, normalized)) continue;
         str text = tok_text(t, i);
-        if (normalized) text = spell_spaces(b->spelled + at, text);
+        if (normalized && !t->byte_level) text = spell_spaces(b->spelled + at, text);
+        if (normalized && t->nfc && !copy_nfc(b->spelled + at, &text)) return false;
         at += normalized ? text.n : 0;
         b->key[n++] = (added_key){text, i};
     }
@@ -112,14 +126,14 @@ static void fill_states(added_trie *a, builder *b)
     }
     a->child[n] = n;
     for (int32_t s = a->child[0]; s < a->child[1]; s++) a->first[a->label[s]] = s;
-    if (a->normalized) a->first[' '] = a->first[(uint8_t)SPACE[0]];
+    if (a->spaced) a->first[' '] = a->first[(uint8_t)SPACE[0]];
 }
 
 bool added_build(added_trie *a, const tok *t, const vocab_source *s, bool normalized, err *e)
 {
-    builder b     = {0};
-    a->normalized = normalized;
-    bool ok       = collect_keys(&b, t, s, normalized) && new_states(a, &b);
+    builder b = {0};
+    a->spaced = normalized && !t->byte_level;
+    bool ok   = collect_keys(&b, t, s, normalized) && new_states(a, &b);
     if (ok) fill_states(a, &b);
     mem_free(b.key);
     mem_free(b.spelled);
@@ -162,7 +176,7 @@ int32_t added_match(const added_trie *a, str text, size_t *len)
 {
     int32_t s = 0, found = -1;
     for (size_t i = 0; i < text.n; i++) {
-        bool space = a->normalized && text.s[i] == ' ';
+        bool space = a->spaced && text.s[i] == ' ';
         s          = space ? next_space(a, s) : next_state(a, s, (uint8_t)text.s[i]);
         if (!s) break;
         if (a->found[s] < 0) continue;

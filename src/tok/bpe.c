@@ -13,6 +13,7 @@
  * walk down the tree finds the leftmost lowest rank. A merge changes three ranks and the few minima above them. A
  * piece of up to 16 characters needs no tree. So n characters take n log n steps, in any order of merges. */
 #include "base/mem.h"
+#include "tok/unicode.h"
 #include "tok/vocab.h"
 
 enum { FAN = 16, MAX_LEVELS = 7, SHORT = 256 }; /* 16^7 > TOK_MAX_INPUT; SHORT: characters that need no heap */
@@ -212,20 +213,55 @@ static void encode_plain(bpe *b, str text)
     end_piece(b);
 }
 
+/* Encodes a run of text without added tokens, which is in NFC. */
+static void encode_words(bpe *b, str text)
+{
+    while (text.n) {
+        size_t n = word_length(text);
+        for (size_t i = 0; i < n; i++) add_char(b, b->t->byte_id[(uint8_t)text.s[i]]);
+        end_piece(b);
+        text = (str){text.s + n, text.n - n};
+    }
+}
+
 /* --- added tokens ------------------------------------------------------------------------------ */
 static bool may_give(const bpe *b, int32_t id)
 {
     return b->parse_special || !vocab_is_marker((tok_kind_t)b->t->kind[id]);
 }
 
+static void encode_part(bpe *b, str text, int which);
+
+/* Encodes text between tokens of the first trie. The tokens of the second one are searched for in the NFC. */
+static void encode_nfc(bpe *b, str text)
+{
+    buf nfc;
+    if (!b->t->nfc || nfc_quick_check(text)) {
+        encode_part(b, text, 1);
+        return;
+    }
+    buf_init(&nfc, NFC_GROWTH * text.n);
+    if (nfc_put(&nfc, text))
+        encode_part(b, buf_str(&nfc), 1);
+    else
+        b->failed = true;
+    buf_deinit(&nfc);
+}
+
+static void encode_rest(bpe *b, str text, int which)
+{
+    if (!which)
+        encode_nfc(b, text);
+    else if (b->t->byte_level)
+        encode_words(b, text);
+    else
+        encode_plain(b, text);
+}
+
 /* Encodes text: searches it for added tokens of trie `which`, and the text between them for those of later tries. A
  * marker without parse_special is skipped as a whole: a user-defined token inside it is not found. */
 static void encode_part(bpe *b, str text, int which)
 {
-    if (which == (int)COUNT(b->t->added)) {
-        encode_plain(b, text);
-        return;
-    }
     const added_trie *a    = &b->t->added[which];
     size_t            from = 0, i = 0, len = 0;
     while (i < text.n) {
@@ -233,11 +269,11 @@ static void encode_part(bpe *b, str text, int which)
         if (a->first[(uint8_t)text.s[i]]) id = added_match(a, (str){text.s + i, text.n - i}, &len);
         i += id < 0 ? 1 : len;
         if (id < 0 || !may_give(b, id)) continue;
-        encode_part(b, (str){text.s + from, i - len - from}, which + 1);
+        encode_rest(b, (str){text.s + from, i - len - from}, which);
         tok_ids_put(b->out, id);
         from = i;
     }
-    encode_part(b, (str){text.s + from, text.n - from}, which + 1);
+    encode_rest(b, (str){text.s + from, text.n - from}, which);
 }
 
 /* --- entry point --------------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
-/* tok/inside.h - a function of tok that only tests use. */
+/* tok/inside.h - functions of tok that only tests use. */
 #ifndef TANDEM_TOK_INSIDE_H
 #define TANDEM_TOK_INSIDE_H
 #include "tok/tok.h"
 
-/* Reads a tokenizer.json in memory. */
+/* Read a tokenizer.json as one of a family, from a file or from memory. f may be NULL: no family. */
+bool tok_from_json(tok **out, const char *path, const tok_family *f, err *e);
 bool tok_from_json_bytes(tok **out, str text, const tok_family *f, err *e);
 #endif

@@ -28,6 +28,18 @@ static bool check_model(const gguf *g, const tok_family *f, err *e)
     return true;
 }
 
+/* Checks how the file's texts are cut into words. */
+static bool check_pre(const gguf *g, const tok_family *f, err *e)
+{
+    str               name;
+    const char       *key = "tokenizer.ggml.pre";
+    const gguf_value *v   = gguf_find(g, key);
+    if (!f || !f->gguf_pre) return true;
+    if (!v || !gguf_str(v, &name)) return wrong(e, key, "a string");
+    return str_is(name, f->gguf_pre) ||
+           err_set(e, ERR_FORMAT, "the file's pre-tokenizer is '%.*s', expected '%s'", STR_ARG(name), f->gguf_pre);
+}
+
 static bool read_tokens(vocab_source *s, const gguf *g, err *e)
 {
     const char       *key    = "tokenizer.ggml.token_type";
@@ -107,14 +119,24 @@ static bool read_specials(vocab_source *s, const gguf *g, err *e)
     return true;
 }
 
-/* Ignores add_bos_token: models with a bos token need it, and files that set it to false are wrong. */
+/* A key of our own, which `convert` writes: GGUF has none for this. Other readers do not normalise, nor do files
+ * without the key. */
+static bool read_normalizer(vocab_source *s, const gguf *g, err *e)
+{
+    const char       *key = "tokenizer.ggml.normalizer.nfc";
+    const gguf_value *v   = gguf_find(g, key);
+    return !v || gguf_bool(v, &s->nfc) || wrong(e, key, "true or false");
+}
+
+/* Ignores add_bos_token: the family decides, and files that say otherwise are wrong. */
 bool tok_from_gguf(tok **out, const gguf *g, const tok_family *f, err *e)
 {
     vocab_source s;
     *out = NULL;
-    if (!check_model(g, f, e)) return false;
+    if (!check_model(g, f, e) || !check_pre(g, f, e)) return false;
     vocab_source_init(&s, f);
-    bool ok = read_tokens(&s, g, e) && read_merges(&s, g, e) && read_specials(&s, g, e) && vocab_build(out, &s, e);
+    bool ok = read_tokens(&s, g, e) && read_merges(&s, g, e) && read_specials(&s, g, e) && read_normalizer(&s, g, e) &&
+              vocab_build(out, &s, e);
     vocab_source_deinit(&s);
     return ok || err_wrap(e, "cannot load the tokenizer");
 }

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "tok/inside.h"
+#include "tok/unicode.h"
 #include "tok/vocab.h"
 #include "json/json.h"
 
@@ -15,16 +16,26 @@ typedef struct { /* an entry of added_tokens */
 } added_token;
 
 typedef struct { /* a normalizer or a pre_tokenizer */
-    str type, pattern, content;
+    str  type, pattern, regex, content, behavior;
+    bool invert, add_prefix_space, use_regex;
 } text_rule;
+
+enum { MAX_RULES = 4 };
+
+typedef struct { /* the rules of a Sequence, or one */
+    text_rule rule[MAX_RULES];
+    int       n;
+} rule_list;
 
 typedef struct {
     json_reader *r;
     vocab_source src;
     added_token *added;
     int32_t      n_added, added_cap;
-    text_rule    rule;
-    bool         byte_fallback, replaces_spaces;
+    text_rule    rule;  /* being read */
+    rule_list    parts; /* the Sequence being read */
+    rule_list    normalizer, pre_tokenizer;
+    bool         byte_fallback;
 } loader;
 
 /* --- walking ----------------------------------------------------------------------------------- */
@@ -148,41 +159,60 @@ static bool apply_added(loader *l, err *e)
 /* --- normalizer and pre_tokenizer -------------------------------------------------------------- */
 static bool pattern_member(loader *l, str key, err *e)
 {
-    return str_is(key, "String") ? read_string(l, key, &l->rule.pattern, e) : json_skip(l->r, e);
+    if (str_is(key, "String")) return read_string(l, key, &l->rule.pattern, e);
+    if (str_is(key, "Regex")) return read_string(l, key, &l->rule.regex, e);
+    return json_skip(l->r, e);
 }
 
 static bool rule_member(loader *l, str key, err *e)
 {
     if (str_is(key, "type")) return read_string(l, key, &l->rule.type, e);
     if (str_is(key, "content")) return read_string(l, key, &l->rule.content, e);
+    if (str_is(key, "behavior")) return read_string(l, key, &l->rule.behavior, e);
+    if (str_is(key, "invert")) return read_bool(l, key, &l->rule.invert, e);
+    if (str_is(key, "add_prefix_space")) return read_bool(l, key, &l->rule.add_prefix_space, e);
+    if (str_is(key, "use_regex")) return read_bool(l, key, &l->rule.use_regex, e);
     if (str_is(key, "pattern")) return read_object(l, key, pattern_member, e);
     return json_skip(l->r, e);
 }
 
-/* Leaves an empty rule for null. */
-static bool read_rule(loader *l, str key, err *e)
+/* The values of options that a file leaves out. */
+static const text_rule default_rule = {.add_prefix_space = true, .use_regex = true};
+
+static bool part_item(loader *l, const json_event *first, err *e)
+{
+    text_rule outer = l->rule;
+    if (first->kind != JSON_OBJECT) return err_set(e, ERR_FORMAT, "part %d of a Sequence is not an object", l->parts.n);
+    if (l->parts.n == MAX_RULES) return err_set(e, ERR_FORMAT, "a Sequence has more than %d parts", MAX_RULES);
+    l->rule                     = default_rule;
+    bool ok                     = read_members(l, rule_member, e);
+    l->parts.rule[l->parts.n++] = l->rule;
+    l->rule                     = outer;
+    return ok;
+}
+
+static bool outer_member(loader *l, str key, err *e)
+{
+    if (str_is(key, "normalizers") || str_is(key, "pretokenizers")) return read_array(l, key, part_item, e);
+    return rule_member(l, key, e);
+}
+
+/* Reads null, one rule, or a Sequence of them. */
+static bool read_rules(loader *l, str key, rule_list *out, err *e)
 {
     json_event ev;
-    l->rule = (text_rule){0};
+    l->rule  = default_rule;
+    l->parts = (rule_list){0};
+    *out     = (rule_list){0};
     if (!json_next(l->r, &ev, e)) return false;
     if (ev.kind == JSON_NULL) return true;
-    return ev.kind == JSON_OBJECT ? read_members(l, rule_member, e) : wrong(e, key, "an object");
-}
-
-static bool read_normalizer(loader *l, str key, err *e)
-{
-    if (!read_rule(l, key, e)) return false;
-    l->replaces_spaces =
-        str_is(l->rule.type, "Replace") && str_is(l->rule.pattern, " ") && str_is(l->rule.content, "\xE2\x96\x81");
+    if (ev.kind != JSON_OBJECT) return wrong(e, key, "an object");
+    if (!read_members(l, outer_member, e)) return false;
+    if (str_is(l->rule.type, "Sequence"))
+        *out = l->parts;
+    else
+        *out = (rule_list){.rule = {l->rule}, .n = 1};
     return true;
-}
-
-/* Accepts no rule, and a split at spaces: the normalizer has replaced all spaces. */
-static bool read_pre_tokenizer(loader *l, str key, err *e)
-{
-    if (!read_rule(l, key, e)) return false;
-    if (!l->rule.type.n || (str_is(l->rule.type, "Split") && str_is(l->rule.pattern, " "))) return true;
-    return err_set(e, ERR_FORMAT, "the pre_tokenizer '%.*s' is not supported", STR_ARG(l->rule.type));
 }
 
 /* --- model ------------------------------------------------------------------------------------- */
@@ -237,8 +267,8 @@ static bool model_member(loader *l, str key, err *e)
 static bool top_member(loader *l, str key, err *e)
 {
     if (str_is(key, "added_tokens")) return read_array(l, key, added_item, e);
-    if (str_is(key, "normalizer")) return read_normalizer(l, key, e);
-    if (str_is(key, "pre_tokenizer")) return read_pre_tokenizer(l, key, e);
+    if (str_is(key, "normalizer")) return read_rules(l, key, &l->normalizer, e);
+    if (str_is(key, "pre_tokenizer")) return read_rules(l, key, &l->pre_tokenizer, e);
     if (str_is(key, "model")) return read_object(l, key, model_member, e);
     return json_skip(l->r, e);
 }
@@ -279,30 +309,87 @@ static bool read_document(loader *l, json_reader **r, str text, member_fn *fn, e
     return read_object(l, STR("the document"), fn, e) && json_next(l->r, &end, e);
 }
 
-static bool check_family(const loader *l, err *e)
+/* --- the scheme -------------------------------------------------------------------------------- */
+static tok_scheme scheme_of(const loader *l)
 {
+    for (int i = 0; i < l->pre_tokenizer.n; i++)
+        if (str_is(l->pre_tokenizer.rule[i].type, "ByteLevel")) return TOK_BYTE_LEVEL;
+    return TOK_SPACED;
+}
+
+static bool refuse_rule(err *e, const char *what, text_rule r)
+{
+    return err_set(e, ERR_FORMAT, "the %s '%.*s' is not supported", what, STR_ARG(r.type));
+}
+
+/* Accepts no pre-tokenizer, and a split at spaces: the normalizer has replaced all spaces. */
+static bool check_spaced(const loader *l, err *e)
+{
+    text_rule norm = l->normalizer.rule[0], pre = l->pre_tokenizer.rule[0];
+    bool      splits = l->pre_tokenizer.n && !(str_is(pre.type, "Split") && str_is(pre.pattern, " "));
+    if (splits || l->pre_tokenizer.n > 1)
+        return refuse_rule(e, "pre_tokenizer", splits ? pre : l->pre_tokenizer.rule[1]);
     if (!l->byte_fallback)
-        return err_set(e, ERR_FORMAT, "the tokenizer has no byte_fallback; only BPE with byte fallback is supported");
-    if (!l->replaces_spaces)
+        return err_set(e, ERR_FORMAT,
+                       "the tokenizer has no byte_fallback and no pre_tokenizer 'ByteLevel'; only BPE "
+                       "with byte fallback and byte-level BPE are supported");
+    if (l->normalizer.n != 1 || !str_is(norm.type, "Replace") || !str_is(norm.pattern, " ") ||
+        !str_is(norm.content, "\xE2\x96\x81"))
         return err_set(e, ERR_FORMAT,
                        "the normalizer does not replace spaces by U+2581, which is the only supported form");
     return true;
 }
 
-static bool load(tok **out, str text, str config, const tok_family *f, err *e)
+/* Expects NFC or no normalizer, a split into the words of unicode.h, and the alphabet of bytes. */
+static bool check_byte_level(const loader *l, err *e)
+{
+    const rule_list *norm = &l->normalizer, *pre = &l->pre_tokenizer;
+    text_rule        split = pre->rule[0], bytes = pre->rule[1];
+    if (norm->n && (norm->n > 1 || !str_is(norm->rule[0].type, "NFC")))
+        return refuse_rule(e, "normalizer", norm->rule[norm->n - 1]);
+    if (pre->n != 2 || !str_is(split.type, "Split") || !str_is(bytes.type, "ByteLevel"))
+        return err_set(e, ERR_FORMAT, "the pre_tokenizer is not a sequence of 'Split' and 'ByteLevel'");
+    if (!str_is(split.regex, word_pattern))
+        return err_set(e, ERR_FORMAT, "the pre_tokenizer's pattern '%.*s' is not supported", STR_ARG(split.regex));
+    if (!str_is(split.behavior, "Isolated") || split.invert)
+        return err_set(e, ERR_FORMAT, "the pre_tokenizer's 'behavior' is not 'Isolated', or 'invert' is set");
+    if (bytes.add_prefix_space || bytes.use_regex)
+        return err_set(e, ERR_FORMAT, "the pre_tokenizer 'ByteLevel' has add_prefix_space or use_regex set");
+    return true;
+}
+
+/* Chooses the first family with the file's scheme. */
+static bool choose_family(loader *l, const tok_family *const *list, err *e)
+{
+    tok_scheme               scheme = scheme_of(l);
+    const tok_family *const *f      = list;
+    while (*f && (*f)->scheme != scheme) f++;
+    l->src.family.scheme = scheme;
+    l->src.nfc           = l->normalizer.n > 0; /* check_byte_level accepts no other normalizer */
+    if (*f) {
+        vocab_source_family(&l->src, *f);
+    } else if (*list && scheme == TOK_BYTE_LEVEL) {
+        return err_set(e, ERR_FORMAT, "the pre_tokenizer 'ByteLevel' is not supported");
+    } else if (*list) {
+        return err_set(e, ERR_FORMAT, "the tokenizer has no pre_tokenizer 'ByteLevel'");
+    }
+    return scheme == TOK_BYTE_LEVEL ? check_byte_level(l, e) : check_spaced(l, e);
+}
+
+static bool load(tok **out, str text, str config, const tok_family *const *list, err *e)
 {
     bool         ok = false;
     loader       l  = {0};
     json_reader *rt = NULL, *rc = NULL;
 
     *out = NULL;
-    vocab_source_init(&l.src, f);
+    vocab_source_init(&l.src, NULL);
     if (config.n && !read_document(&l, &rc, config, config_member, e)) {
         err_wrap(e, "tokenizer_config.json");
         goto done;
     }
     if (!read_document(&l, &rt, text, top_member, e)) goto done;
-    if (!check_family(&l, e)) goto done;
+    if (!choose_family(&l, list, e)) goto done;
     if (!apply_added(&l, e)) goto done;
     ok = vocab_build(out, &l.src, e);
 done:
@@ -313,7 +400,10 @@ done:
     return ok;
 }
 
-bool tok_from_json_bytes(tok **out, str text, const tok_family *f, err *e) { return load(out, text, STR(""), f, e); }
+bool tok_from_json_bytes(tok **out, str text, const tok_family *f, err *e)
+{
+    return load(out, text, STR(""), (const tok_family *const[]){f, NULL}, e);
+}
 
 /* Reads tokenizer_config.json in the same directory, if there is one. */
 static bool map_config(file_map *m, const char *path, err *e)
@@ -328,13 +418,18 @@ static bool map_config(file_map *m, const char *path, err *e)
     return file_map_open(m, config, e);
 }
 
-bool tok_from_json(tok **out, const char *path, const tok_family *f, err *e)
+bool tok_from_json_any(tok **out, const char *path, const tok_family *const *list, err *e)
 {
     file_map file = {0}, config = {0};
     *out    = NULL;
     bool ok = file_map_open(&file, path, e) && map_config(&config, path, e) &&
-              load(out, (str){file.p, file.n}, (str){config.p, config.n}, f, e);
+              load(out, (str){file.p, file.n}, (str){config.p, config.n}, list, e);
     file_map_close(&file);
     file_map_close(&config);
     return ok || err_wrap(e, "cannot load the tokenizer %s", path);
+}
+
+bool tok_from_json(tok **out, const char *path, const tok_family *f, err *e)
+{
+    return tok_from_json_any(out, path, (const tok_family *const[]){f, NULL}, e);
 }

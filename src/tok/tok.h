@@ -1,9 +1,13 @@
-/* tok/tok.h - converts text to token ids and back: BPE with byte fallback, spaces kept as U+2581.
+/* tok/tok.h - converts text to token ids and back, by byte-pair encoding (BPE) of one of two schemes.
  *
- * Encoding: spaces become U+2581, every character becomes its token, then the adjacent pair whose merge ranks
- * lowest is joined (the leftmost of equals) until no pair has a merge. Nothing is split into words first.
- * A character without a token, and a byte that is not UTF-8, becomes byte tokens <0xHH>, or the unknown token for each
- * byte that has no byte token.
+ * TOK_SPACED: spaces become U+2581 and every character becomes its token. A character without a token, and a byte that
+ * is not UTF-8, becomes byte tokens <0xHH>, or the unknown token for each byte that has no byte token. Nothing is split
+ * into words first.
+ * TOK_BYTE_LEVEL: the text is normalised to NFC if the file says so, and cut into words (unicode.h). Every byte of a
+ * word becomes its token. Files spell bytes in an alphabet of 256 printable characters (vocab.h).
+ *
+ * In both, the adjacent pair whose merge ranks lowest is then joined (the leftmost of equals) until no pair has a
+ * merge. No merge crosses the end of a word.
  *
  * Added tokens are found in the text before that, the leftmost first and the longest of several; no merge crosses one.
  * The file's flags divide them into two kinds:
@@ -55,32 +59,38 @@ typedef struct {
     const char *call_open, *call_prefix, *call_close, *quote;
 } tok_markup;
 
+typedef enum { TOK_SPACED, TOK_BYTE_LEVEL } tok_scheme;
+
 /* The part of a model family that the tokenizer needs. Files flag tokens, but do not list the tokens that a chat is
  * made of. Members are texts of tokens; NULL: none. Lists end with NULL. A name that the vocabulary lacks is
  * ignored. */
 typedef struct {
+    tok_scheme         scheme;
     const char        *gguf_model;            /* the only tokenizer.ggml.model that is accepted; NULL: any */
+    const char        *gguf_pre;              /* the same for tokenizer.ggml.pre; NULL: the key is ignored */
     const char        *bos, *eos, *pad, *unk; /* used when the file names none */
     const char *const *markers;               /* user-defined tokens of the file that are markers */
     const char *const *printed;               /* control tokens of the file that decoding always prints, because the
                                                * parser of responses needs them; list them in `markers` too */
     const char *const *stops;                 /* markers where generation ends, in addition to eos */
-    const tok_markup  *markup;                /* must outlive the tok; NULL: none */
+    const tok_markup  *markup;                /* NULL: none */
+    bool               no_bos;                /* a sequence starts without bos, even if the file names one */
 } tok_family;
 
 /* --- loading ----------------------------------------------------------------------------------- */
 /* Read tokenizer.ggml.* of a GGUF file (ERR_NOT_FOUND when it has none); a tokenizer.json, and from a
- * tokenizer_config.json in the same directory the names of bos and eos. f may be NULL: no family. The tok keeps only
- * f->markup of its arguments. On failure *out is NULL. */
+ * tokenizer_config.json in the same directory the names of bos and eos. A tokenizer.json is read as the first family of
+ * a list that has its scheme; the list ends with NULL. f may be NULL: no family. The tok keeps f->markup, f->gguf_model
+ * and f->gguf_pre, which must outlive it. On failure *out is NULL. */
 bool tok_from_gguf(tok **out, const gguf *g, const tok_family *f, err *e);
-bool tok_from_json(tok **out, const char *path, const tok_family *f, err *e);
+bool tok_from_json_any(tok **out, const char *path, const tok_family *const *list, err *e);
 void tok_free(tok *t); /* t may be NULL */
 
 /* --- the vocabulary ---------------------------------------------------------------------------- */
 /* Strings are valid until tok_free. */
 int32_t    tok_size(const tok *t);                    /* ids are 0 to tok_size - 1 */
-str        tok_text(const tok *t, int32_t id);        /* as the file spells it, with U+2581; empty out of range */
-str        tok_bytes(const tok *t, int32_t id);       /* the bytes it decodes to: U+2581 is a space, <0x41> is 'A' */
+str        tok_text(const tok *t, int32_t id);        /* as the file spells it; empty out of range */
+str        tok_bytes(const tok *t, int32_t id);       /* the bytes it decodes to: for U+2581 a space, for <0x41> 'A' */
 tok_kind_t tok_kind(const tok *t, int32_t id);        /* TOK_UNUSED out of range */
 tok_kind_t tok_listed_kind(const tok *t, int32_t id); /* for writing files: every user-defined token is TOK_USER */
 int32_t    tok_find(const tok *t, str text);          /* the lowest id with this tok_text; -1 when absent or empty */
@@ -88,12 +98,17 @@ int32_t    tok_bos(const tok *t);                     /* -1 when absent, here an
 int32_t    tok_eos(const tok *t);
 int32_t    tok_pad(const tok *t);
 int32_t    tok_unk(const tok *t);
+/* Return the family's gguf_model and gguf_pre, for writing files; NULL: the family has none. */
+const char *tok_gguf_model(const tok *t);
+const char *tok_gguf_pre(const tok *t);
+/* Returns whether texts are normalised to NFC. */
+bool tok_normalizes(const tok *t);
 /* Returns the family's markup, never NULL; its members are NULL where the family has none. */
 const tok_markup *tok_markup_of(const tok *t);
 /* Returns the id of the token with this text, of any kind; -1 when name is NULL or the vocabulary lacks it. */
 int32_t tok_find_marker(const tok *t, const char *name);
-/* Returns whether a sequence must start with tok_bos: true for every vocabulary that has one, whatever the file says.
- * tok_encode does not add it. */
+/* Returns whether a sequence must start with tok_bos: true for every vocabulary that has one, whatever the file says; a
+ * vocabulary of a family with no_bos has none. tok_encode does not add it. */
 bool tok_add_bos(const tok *t);
 
 /* --- ids --------------------------------------------------------------------------------------- */

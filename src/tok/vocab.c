@@ -12,17 +12,17 @@ static str name_or_empty(const char *name) { return name ? str_of(name) : STR(""
 
 void vocab_source_init(vocab_source *s, const tok_family *f)
 {
-    static const tok_family none = {0};
-    if (!f) f = &none;
-    *s = (vocab_source){.family   = *f,
-                        .bos      = -1,
-                        .eos      = -1,
-                        .pad      = -1,
-                        .unk      = -1,
-                        .bos_name = name_or_empty(f->bos),
-                        .eos_name = name_or_empty(f->eos),
-                        .pad_name = name_or_empty(f->pad),
-                        .unk_name = name_or_empty(f->unk)};
+    *s = (vocab_source){.bos = -1, .eos = -1, .pad = -1, .unk = -1};
+    if (f) vocab_source_family(s, f);
+}
+
+void vocab_source_family(vocab_source *s, const tok_family *f)
+{
+    s->family = *f;
+    if (!s->bos_name.n) s->bos_name = name_or_empty(f->bos);
+    if (!s->eos_name.n) s->eos_name = name_or_empty(f->eos);
+    if (!s->pad_name.n) s->pad_name = name_or_empty(f->pad);
+    if (!s->unk_name.n) s->unk_name = name_or_empty(f->unk);
 }
 
 void vocab_source_deinit(vocab_source *s)
@@ -110,6 +110,7 @@ static tok_kind_t listed_kind(vocab_entry v, const tok_family *f)
 {
     if (!v.kind) return TOK_UNUSED;
     if (v.kind == TOK_CONTROL && is_named(f->printed, v.text)) return TOK_USER;
+    if (f->scheme == TOK_BYTE_LEVEL) return v.kind == TOK_BYTE ? TOK_UNUSED : v.kind;
     if (v.kind == TOK_NORMAL && byte_value(v.text) >= 0) return TOK_BYTE;
     if (v.kind == TOK_BYTE && byte_value(v.text) < 0) return TOK_UNUSED;
     return v.kind;
@@ -122,13 +123,45 @@ static tok_kind_t settled_kind(tok_kind_t listed, str text, const tok_family *f)
     return listed == TOK_USER && !is_named(f->markers, text) ? TOK_NORMAL : listed;
 }
 
-/* Writes the bytes that a token's text decodes to. Returns their number. */
-static size_t put_bytes(char *out, str text, tok_kind_t kind)
+/* Returns the byte that a character of the byte-level alphabet spells, -1 when it is not in the alphabet. */
+static int alphabet_byte(uint32_t c)
+{
+    if ((c >= 33 && c <= 126) || (c >= 161 && c <= 255)) return c == 173 ? -1 : (int)c;
+    if (c >= 256 && c < 256 + 33) return (int)c - 256;                   /* 0 to 32 */
+    if (c >= 256 + 33 && c < 256 + 67) return (int)c - (256 + 33) + 127; /* 127 to 160 */
+    return c == 256 + 67 ? 173 : -1;
+}
+
+/* Writes the bytes that a text of the byte-level alphabet spells. A text with other characters spells itself. */
+static size_t put_spelled(char *out, str text)
 {
     size_t n = 0;
-    if (kind == TOK_BYTE) {
+    for (size_t i = 0; i < text.n;) {
+        uint32_t c    = 0;
+        int      len  = utf8_decode(text.s + i, text.n - i, &c);
+        int      byte = len ? alphabet_byte(c) : -1;
+        if (byte < 0) {
+            memcpy(out, text.s, text.n);
+            return text.n;
+        }
+        out[n++] = (char)byte;
+        i += (size_t)len;
+    }
+    return n;
+}
+
+/* Writes the bytes that a token's text decodes to. Returns their number. */
+static size_t put_bytes(char *out, str text, tok_kind_t listed, tok_scheme scheme)
+{
+    size_t n = 0;
+    if (listed == TOK_BYTE) {
         out[0] = (char)byte_value(text);
         return 1;
+    }
+    if (scheme == TOK_BYTE_LEVEL && !vocab_is_marker(listed)) return put_spelled(out, text);
+    if (scheme == TOK_BYTE_LEVEL) {
+        if (text.n) memcpy(out, text.s, text.n);
+        return text.n;
     }
     for (size_t i = 0; i < text.n;) {
         bool space = i + 3 <= text.n && !memcmp(text.s + i, "\xE2\x96\x81", 3);
@@ -160,7 +193,8 @@ static bool store_texts(tok *t, const vocab_source *s, err *e)
         t->text.at[i] = (uint32_t)at;
         if (text.n) memcpy(t->text.p + at, text.s, text.n);
         at += text.n;
-        t->bytes.at[i + 1] = t->bytes.at[i] + (uint32_t)put_bytes(t->bytes.p + t->bytes.at[i], text, kind);
+        t->bytes.at[i + 1] =
+            t->bytes.at[i] + (uint32_t)put_bytes(t->bytes.p + t->bytes.at[i], text, listed, s->family.scheme);
     }
     t->text.at[n] = (uint32_t)at;
     return true;
@@ -227,6 +261,7 @@ static int64_t only_char(const tok *t, int32_t id)
     uint32_t c;
     str      s = pool_get(&t->text, id);
     if (t->kind[id] != TOK_NORMAL || !s.n || s.n > 4 || utf8_decode(s.s, s.n, &c) != (int)s.n) return -1;
+    if (t->byte_level && (t->listed[id] != TOK_NORMAL || alphabet_byte(c) < 0)) return -1;
     return c;
 }
 
@@ -246,9 +281,13 @@ static bool index_chars(tok *t, err *e)
     for (int32_t i = t->n - 1; i >= 0; i--) { /* downwards: the first of equals is written last */
         int64_t c = only_char(t, i);
         if (c >= 0) t->page_ids[t->page[c >> 8] << 8 | (c & 255)] = i;
+        if (c >= 0 && t->byte_level) t->byte_id[alphabet_byte((uint32_t)c)] = i;
         if (t->kind[i] == TOK_BYTE) t->byte_id[byte_value(pool_get(&t->text, i))] = i;
     }
     for (uint32_t c = 0; c < 128; c++) t->ascii[c] = vocab_char(t, c == ' ' ? 0x2581 : c);
+    for (int i = 0; i < 256 && t->byte_level; i++)
+        if (t->byte_id[i] < 0)
+            return err_set(e, ERR_FORMAT, "the byte-level vocabulary has no token for byte 0x%02X", i);
     return true;
 }
 
@@ -317,7 +356,8 @@ static bool merge_ids(const tok *t, vocab_merge m, char *joined, const uint64_t 
         id[k] = find_id(t, text[k], hash[k]);
         if (id[k] < 0 || t->kind[id[k]] != TOK_NORMAL) return false;
     }
-    return true;
+    if (!t->byte_level) return true;
+    return tok_bytes(t, id[0]).n + tok_bytes(t, id[1]).n == tok_bytes(t, id[2]).n; /* (2) */
 }
 
 /* Adds a merge. Returns false when too many entries collide. */
@@ -401,6 +441,7 @@ static bool set_specials(tok *t, const vocab_source *s, err *e)
     if (!special_id(t, &t->eos, s->eos, s->eos_name, "eos", e)) return false;
     if (!special_id(t, &t->pad, s->pad, s->pad_name, "pad", e)) return false;
     if (!special_id(t, &t->unk, s->unk, s->unk_name, "unknown", e)) return false;
+    if (s->family.no_bos) t->bos = -1;
     for (int32_t i = 0; i < s->n_stop; i++)
         if (!add_stop(t, s->stop[i], e)) return false;
     if (!add_stop(t, t->eos, e)) return false;
@@ -419,9 +460,13 @@ bool vocab_build(tok **out, const vocab_source *s, err *e)
     bool ok = false;
     tok *t  = xnew(tok);
 
-    *out      = NULL;
-    t->n      = s->n;
-    t->markup = s->family.markup ? s->family.markup : &no_markup;
+    *out          = NULL;
+    t->n          = s->n;
+    t->byte_level = s->family.scheme == TOK_BYTE_LEVEL;
+    t->nfc        = t->byte_level && s->nfc;
+    t->gguf_model = s->family.gguf_model;
+    t->gguf_pre   = s->family.gguf_pre;
+    t->markup     = s->family.markup ? s->family.markup : &no_markup;
     if (!t->n) {
         err_set(e, ERR_FORMAT, "the vocabulary is empty");
         goto done;
@@ -479,6 +524,10 @@ int32_t tok_unk(const tok *t) { return t->unk; }
 bool    tok_add_bos(const tok *t) { return t->bos >= 0; }
 
 int32_t tok_find(const tok *t, str text) { return find_id(t, text, str_hash(text)); }
+
+const char *tok_gguf_model(const tok *t) { return t->gguf_model; }
+const char *tok_gguf_pre(const tok *t) { return t->gguf_pre; }
+bool        tok_normalizes(const tok *t) { return t->nfc; }
 
 const tok_markup *tok_markup_of(const tok *t) { return t->markup; }
 

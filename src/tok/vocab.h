@@ -10,9 +10,14 @@
  * character of the right part). No merge can cross two neighbouring characters that are not in `joins`, so the text may
  * be cut there. A false positive of a filter costs time, never exactness.
  *
+ * In a byte-level vocabulary the characters are those of an alphabet that spells bytes: 33 to 126, 161 to 172 and 174
+ * to 255 stand for themselves, and U+0100 to U+0143 for the other 68 bytes in ascending order, so U+0120 is a space.
+ * Added tokens are spelled as they are.
+ *
  * (1) In the hash tables of texts and of merges, an entry is less than VOCAB_MAX_PROBES places after the place that its
  *     hash gives. A file whose entries collide more than that is refused, so no lookup is long, even for texts
- *     chosen to collide. */
+ *     chosen to collide.
+ * (2) In a byte-level vocabulary a merge makes a token with as many bytes as its two parts have together. */
 #ifndef TANDEM_TOK_VOCAB_H
 #define TANDEM_TOK_VOCAB_H
 #include "tok/tok.h"
@@ -40,11 +45,13 @@ typedef struct {
     int32_t *found;      /* the token whose text ends in this state, or -1 */
     uint8_t *label;      /* the byte that leads to this state */
     int32_t  first[256]; /* the root's child for each byte, or 0: no token starts with it */
-    bool     normalized; /* compared with the text after spaces became U+2581 */
+    bool     spaced;     /* a space of the text is compared as U+2581 */
 } added_trie;
 
 struct tok {
     int32_t   n;           /* number of ids */
+    bool      byte_level;  /* the scheme */
+    bool      nfc;         /* texts are normalised; only with byte_level */
     text_pool text, bytes; /* [n]: tok_text, tok_bytes */
     uint8_t  *kind;        /* [n], tok_kind_t */
     uint8_t  *listed;      /* [n], the same for tok_listed_kind */
@@ -55,7 +62,7 @@ struct tok {
     int32_t  *page_ids;     /* character -> id of its token or -1: page_ids[page[c >> 8] << 8 | (c & 255)] */
     uint16_t *page;         /* page 0 holds -1 only */
     int32_t   ascii[128];   /* the same for ASCII; a space gives the token of U+2581 */
-    int32_t   byte_id[256]; /* byte -> id of its byte token or -1 */
+    int32_t   byte_id[256]; /* byte -> id of <0xHH> or of its letter in the byte-level alphabet, or -1 */
 
     uint64_t   *merges;      /* as drawn above; ~0: empty */
     int         merge_shift; /* 64 - log2(number of entries) */
@@ -67,7 +74,8 @@ struct tok {
     int32_t           bos, eos, pad, unk;
     int32_t           stop[TOK_MAX_STOPS]; /* ascending */
     int32_t           n_stop;
-    const tok_markup *markup; /* not NULL; borrowed */
+    const char       *gguf_model, *gguf_pre; /* may be NULL */
+    const tok_markup *markup;                /* not NULL; borrowed */
 };
 
 /* The input of vocab_build, filled by a loader. The strings are borrowed until vocab_build returns. */
@@ -85,13 +93,16 @@ typedef struct {
     vocab_merge *merge;
     int32_t      n_merges, merge_cap;
     tok_family   family;
+    bool         nfc;                                    /* texts are normalised; only with TOK_BYTE_LEVEL */
     int32_t      bos, eos, pad, unk;                     /* ids; -1: find by name */
     str          bos_name, eos_name, pad_name, unk_name; /* may be empty */
     int32_t      stop[TOK_MAX_STOPS];                    /* as the file names them */
     int32_t      n_stop;
 } vocab_source;
 
-void vocab_source_init(vocab_source *s, const tok_family *f); /* the family's names, no entries; f may be NULL */
+void vocab_source_init(vocab_source *s, const tok_family *f); /* without entries; f may be NULL: see below */
+/* Sets the family, and the names of special tokens that the source does not have yet. */
+void vocab_source_family(vocab_source *s, const tok_family *f);
 void vocab_source_deinit(vocab_source *s);
 /* Adds a token. Fails when the id was set before or is out of range, or the text is too long. */
 bool vocab_source_set(vocab_source *s, int64_t id, str text, tok_kind_t kind, err *e);

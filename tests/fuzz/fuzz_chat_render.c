@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "chat/gemma4.h"
 #include "require.h"
+#include "tok/inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "chat/gemma4.h"
 #include "require.h"
+#include "tok/inside.h"
 #include "tok/vocab.h"
 
 #include <stdio.h>

@@ -2,6 +2,7 @@
 #include "chat/transcript.h"
 #include "marked_text.h"
 #include "test.h"
+#include "tok/inside.h"
 
 typedef struct {
     bool        in_thought, thinking;

@@ -5,6 +5,7 @@
 #include "base/fault.h"
 #include "chat/transcript.h"
 #include "test.h"
+#include "tok/inside.h"
 
 #define Q    "<|\"|>"
 #define CALL "<|tool_call>call:f{s:" Q "stop" Q "}<tool_call|>"

@@ -6,6 +6,7 @@
 #include "gguf/checkpoint.h"
 #include "model/model.h"
 #include "test.h"
+#include "tok/inside.h"
 #include "tok/tok.h"
 
 #include <stdlib.h>

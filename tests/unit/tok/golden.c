@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "chat/gemma4.h"
+#include "tok/inside.h"
 #include "tok/small.h"
 
 /* NULL after a skip. */

@@ -268,6 +268,111 @@ TEST(gguf_tokenizer_says_what_is_wrong)
     check_refused(t, &w, ERR_FORMAT, "'tokenizer.ggml.eos_token_id' is not an integer");
 }
 
+/* --- byte-level ---------------------------------------------------------------------------------- */
+/* Writes the alphabet at 0 to 255, a merge, a control token that the family prints, and a filler. */
+static void write_bytes(writer *w, const char *pre)
+{
+    enum { N = 256 + 4 };
+    static char letter[256][8];
+    const char *text[N]  = {[256] = "th", [257] = "<turn|>", [258] = "<|channel>", [259] = "[PAD259]"};
+    int32_t     kind[N]  = {[256] = 1, [257] = 3, [258] = 3, [259] = 5};
+    const char *merge[1] = {"t h"};
+    for (int i = 0; i < 256; i++) {
+        small_spell_byte(letter[i], i);
+        text[i] = letter[i];
+        kind[i] = 1;
+    }
+    writer_begin(w);
+    put_string(w, "tokenizer.ggml.model", "gpt2");
+    if (pre) put_string(w, "tokenizer.ggml.pre", pre);
+    put_strings(w, "tokenizer.ggml.tokens", text, N);
+    put_ints(w, "tokenizer.ggml.token_type", kind, N);
+    put_strings(w, "tokenizer.ggml.merges", merge, 1);
+    put_int(w, "tokenizer.ggml.bos_token_id", 257);
+    put_int(w, "tokenizer.ggml.eos_token_id", 257);
+}
+
+TEST(gguf_byte_level_tokenizer_loads)
+{
+    static const int32_t plain[]   = {' ', 256, '<', '|', 'c'},
+                         special[] = {256, 258, '[', 'P', 'A', 'D', '2', '5', '9', ']'};
+    writer  w;
+    tok    *k;
+    tok_ids ids;
+    err     e;
+    write_bytes(&w, "small");
+    gguf *g = writer_open(t, &w);
+    if (!g) return;
+    CHECK_OK(tok_from_gguf(&k, g, &small_bytes_family, &e), e);
+    gguf_close(g);
+    if (!k) return;
+    CHECK(tok_bos(k) == -1 && !tok_add_bos(k) && tok_eos(k) == 257);
+    CHECK_INT(tok_kind(k, 258), TOK_USER);
+    CHECK_INT(tok_kind(k, 259), TOK_UNUSED);
+    tok_ids_init(&ids, 100);
+    CHECK_OK(tok_encode(k, &ids, STR(" th<|c"), false, &e), e);
+    check_ids(t, &ids, plain, COUNT(plain), "plain");
+    tok_ids_clear(&ids);
+    CHECK_OK(tok_encode(k, &ids, STR("th<|channel>[PAD259]"), true, &e), e);
+    check_ids(t, &ids, special, COUNT(special), "special");
+    tok_ids_deinit(&ids);
+    tok_free(k);
+}
+
+/* Texts are normalised only where the file says so; the merges of the small vocabulary join no accent. */
+TEST(gguf_byte_level_tokenizer_normalises_when_the_file_says_so)
+{
+    static const int32_t raw[] = {'e', 0xCC, 0x81}, nfc[] = {0xC3, 0xA9};
+    for (int says = -1; says < 2; says++) {
+        writer  w;
+        tok    *k;
+        tok_ids ids;
+        err     e;
+        write_bytes(&w, "small");
+        if (says >= 0) {
+            begin_value(&w, "tokenizer.ggml.normalizer.nfc", GGUF_BOOL);
+            buf_putc(&w.b, (char)says);
+        }
+        gguf *g = writer_open(t, &w);
+        if (!g) return;
+        CHECK_OK(tok_from_gguf(&k, g, &small_bytes_family, &e), e);
+        gguf_close(g);
+        if (!k) return;
+        tok_ids_init(&ids, 100);
+        CHECK_OK(tok_encode(k, &ids, STR("e\xCC\x81"), false, &e), e);
+        check_ids(t, &ids, says == 1 ? nfc : raw, says == 1 ? 2 : 3, "e with an accent");
+        tok_ids_deinit(&ids);
+        tok_free(k);
+    }
+    writer w;
+    tok   *k;
+    err    e = {0};
+    write_bytes(&w, "small");
+    put_int(&w, "tokenizer.ggml.normalizer.nfc", 1);
+    gguf *g = writer_open(t, &w);
+    if (!g) return;
+    CHECK_FAILS(tok_from_gguf(&k, g, &small_bytes_family, &e), e,
+                "'tokenizer.ggml.normalizer.nfc' is not true or false");
+    gguf_close(g);
+}
+
+TEST(gguf_byte_level_tokenizer_of_other_words_is_refused)
+{
+    static const char *const cases[][2] = {{NULL, "'tokenizer.ggml.pre' is not a string"},
+                                           {"llama-bpe", "pre-tokenizer is 'llama-bpe', expected 'small'"}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        writer w;
+        tok   *k;
+        err    e = {0};
+        write_bytes(&w, cases[i][0]);
+        gguf *g = writer_open(t, &w);
+        if (!g) return;
+        CHECK_FAILS(tok_from_gguf(&k, g, &small_bytes_family, &e), e, cases[i][1]);
+        CHECK(!k);
+        gguf_close(g);
+    }
+}
+
 TEST(gguf_tokenizer_answers_when_memory_runs_out)
 {
     writer w;

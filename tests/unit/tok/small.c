@@ -1,5 +1,7 @@
 #include "tok/small.h"
 
+#include "tok/unicode.h"
+
 #include <time.h>
 
 static const char *const alphabet[] = {"a", "b", SP, "c", "\xC3\xA9", "\xE4\xB8\xAD", "\n", "d", "\xF0\x9F\x98\x80",
@@ -17,6 +19,17 @@ const tok_family         small_family = {.gguf_model = "gemma4",
                                          .printed    = printed,
                                          .stops      = stops};
 
+const tok_family small_bytes_family = {.scheme     = TOK_BYTE_LEVEL,
+                                       .gguf_model = "gpt2",
+                                       .gguf_pre   = "small",
+                                       .bos        = "<bos>",
+                                       .eos        = "<eos>",
+                                       .pad        = "<pad>",
+                                       .markers    = markers,
+                                       .printed    = printed,
+                                       .stops      = stops,
+                                       .no_bos     = true};
+
 int32_t small_token(small *s, str text, tok_kind_t kind)
 {
     err   e;
@@ -25,15 +38,42 @@ int32_t small_token(small *s, str text, tok_kind_t kind)
     return ok ? s->src.n - 1 : -1;
 }
 
-void small_init(small *s)
+static void init_markers(small *s, const tok_family *f)
 {
     static const char *const control[] = {"<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>"};
     *s                                 = (small){0};
-    vocab_source_init(&s->src, &small_family);
+    vocab_source_init(&s->src, f);
     arena_init(&s->mem, (size_t)64 << 20);
     for (size_t i = 0; i < COUNT(control); i++) small_token(s, str_of(control[i]), TOK_CONTROL);
     small_token(s, STR("<|channel>"), TOK_USER);
     s->first_byte = s->src.n;
+}
+
+/* As the alphabet was published: printable bytes are themselves, the others are numbered from 256 on. */
+void small_spell_byte(char out[8], int byte)
+{
+    uint32_t c = 0;
+    for (int b = 0, next = 256; b <= byte; b++) {
+        bool printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
+        c              = (uint32_t)(printable ? b : next++);
+    }
+    out[utf8_encode(out, c)] = 0;
+}
+
+void small_init_bytes(small *s)
+{
+    init_markers(s, &small_bytes_family);
+    s->src.nfc = true;
+    for (int i = 0; i < 256; i++) {
+        char text[8];
+        small_spell_byte(text, i);
+        small_token(s, str_of(text), TOK_NORMAL);
+    }
+}
+
+void small_init(small *s)
+{
+    init_markers(s, &small_family);
     for (int i = 0; i < 256; i++) {
         char text[8];
         snprintf(text, sizeof text, "<0x%02X>", (unsigned)i);
@@ -115,18 +155,10 @@ static int32_t *rank_table(const small *s, int32_t **result)
     return rank;
 }
 
-void small_reference(const small *s, tok_ids *out, str text)
+/* Appends n ids, merged. */
+static void put_merged(const small *s, tok_ids *out, int32_t *id, size_t n, const int32_t *rank, const int32_t *result)
 {
-    int32_t *result, *rank = rank_table(s, &result), *id = xnew_n(int32_t, text.n + 1);
-    size_t   n = 0, size = (size_t)s->src.n;
-    for (size_t i = 0; i < text.n;) {
-        uint32_t c;
-        int      len = utf8_decode(text.s + i, text.n - i, &c);
-        int32_t  x   = len ? small_find(s, c == ' ' ? STR(SP) : (str){text.s + i, (size_t)len}) : -1;
-        if (x >= 0) id[n++] = x;
-        for (int k = 0; x < 0 && k < (len ? len : 1); k++) id[n++] = s->first_byte + (uint8_t)text.s[i + (size_t)k];
-        i += len ? (size_t)len : 1;
-    }
+    size_t size = (size_t)s->src.n;
     for (;;) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < n; i++)
@@ -138,6 +170,35 @@ void small_reference(const small *s, tok_ids *out, str text)
         n--;
     }
     for (size_t i = 0; i < n; i++) tok_ids_put(out, id[i]);
+}
+
+void small_reference_bytes(const small *s, tok_ids *out, str text)
+{
+    int32_t *result, *rank = rank_table(s, &result), *id = xnew_n(int32_t, text.n + 1);
+    for (size_t at = 0; at < text.n;) {
+        size_t n = word_length((str){text.s + at, text.n - at});
+        for (size_t i = 0; i < n; i++) id[i] = s->first_byte + (uint8_t)text.s[at + i];
+        put_merged(s, out, id, n, rank, result);
+        at += n;
+    }
+    mem_free(result);
+    mem_free(rank);
+    mem_free(id);
+}
+
+void small_reference(const small *s, tok_ids *out, str text)
+{
+    int32_t *result, *rank = rank_table(s, &result), *id = xnew_n(int32_t, text.n + 1);
+    size_t   n = 0;
+    for (size_t i = 0; i < text.n;) {
+        uint32_t c;
+        int      len = utf8_decode(text.s + i, text.n - i, &c);
+        int32_t  x   = len ? small_find(s, c == ' ' ? STR(SP) : (str){text.s + i, (size_t)len}) : -1;
+        if (x >= 0) id[n++] = x;
+        for (int k = 0; x < 0 && k < (len ? len : 1); k++) id[n++] = s->first_byte + (uint8_t)text.s[i + (size_t)k];
+        i += len ? (size_t)len : 1;
+    }
+    put_merged(s, out, id, n, rank, result);
     mem_free(result);
     mem_free(rank);
     mem_free(id);

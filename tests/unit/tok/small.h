@@ -13,7 +13,8 @@ enum { TEST_SLOWER = 1 };
 
 #define SP "\xE2\x96\x81" /* U+2581 */
 
-extern const tok_family small_family; /* marks <|turn> <turn|> <|channel>; prints <|channel>; stops at <turn|> */
+/* Both mark <|turn> <turn|> <|channel>, print <|channel> and stop at <turn|>. The byte-level one has no bos. */
+extern const tok_family small_family, small_bytes_family;
 
 typedef struct {
     vocab_source src;
@@ -22,7 +23,8 @@ typedef struct {
     int32_t      first_byte;
 } small;
 
-void    small_init(small *s); /* <pad> <eos> <bos> <unk> <|turn> <turn|> <|channel> and 256 byte tokens */
+void    small_init(small *s);       /* <pad> <eos> <bos> <unk> <|turn> <turn|> <|channel> and 256 byte tokens */
+void    small_init_bytes(small *s); /* NFC, the same markers at 0 to 6, and the byte-level alphabet from 7 on */
 void    small_deinit(small *s);
 int32_t small_token(small *s, str text, tok_kind_t kind);           /* the next id */
 int32_t small_find(const small *s, str text);                       /* the first id of that text, or -1 */
@@ -30,8 +32,11 @@ void    small_merge(small *s, const char *left, const char *right); /* and the t
 void    small_random(small *s, uint64_t *seed, int n_chars, int n_merges);
 void    small_build(test_case *t, small *s);
 
-/* Encodes text as the rule says, one merge after another, each found by looking at all pairs. */
+/* Encodes text as the rule says, one merge after another, each found by reading all pairs. */
 void small_reference(const small *s, tok_ids *out, str text);
+void small_reference_bytes(const small *s, tok_ids *out, str text); /* after small_init_bytes; text is in NFC */
+/* Writes the character that spells a byte in the byte-level alphabet, with a zero at the end. */
+void small_spell_byte(char out[8], int byte);
 /* A random text of the alphabet's first letters; VALID puts in a character that has no token now and then, ANY also
  * bytes that are not UTF-8. */
 enum { TEXT_PURE, TEXT_VALID, TEXT_ANY };
