@@ -10,7 +10,8 @@
 
 enum { MAX_TEMPLATE = 4 << 20, MAX_CONFIG_MEMORY = 64 << 20 };
 
-static const float NO_SCORE = -1000; /* as other converters write it: this kind of tokenizer has no scores */
+/* As other converters write it, except in files with a pre-tokenizer: these tokenizers have no scores. */
+static const float NO_SCORE = -1000;
 
 /* --- tokens ------------------------------------------------------------------------------------- */
 static bool put_tokens(convert_plan *p, const tok *t, err *e)
@@ -30,7 +31,7 @@ static bool put_tokens(convert_plan *p, const tok *t, err *e)
         score[i] = NO_SCORE;
         gguf_put_item(p->w, text.n ? text : str_of(filler)); /* a name for every row, each its own */
     }
-    gguf_put_array(p->w, "tokenizer.ggml.scores", GGUF_F32, score, (size_t)n);
+    if (!tok_gguf_pre(t)) gguf_put_array(p->w, "tokenizer.ggml.scores", GGUF_F32, score, (size_t)n);
     gguf_put_array(p->w, "tokenizer.ggml.token_type", GGUF_I32, kind, (size_t)n);
     mem_free(kind);
     mem_free(score);
@@ -219,14 +220,16 @@ static bool put_template(convert_plan *p, err *e)
 /* --- the whole ---------------------------------------------------------------------------------- */
 static bool put_vocabulary(convert_plan *p, const tok *t, const char *json, err *e)
 {
-    gguf_put_str(p->w, "tokenizer.ggml.model", STR("gemma4"));
+    gguf_put_str(p->w, "tokenizer.ggml.model", str_of(tok_gguf_model(t)));
+    if (tok_gguf_pre(t)) gguf_put_str(p->w, "tokenizer.ggml.pre", str_of(tok_gguf_pre(t)));
+    if (tok_normalizes(t)) gguf_put_bool(p->w, "tokenizer.ggml.normalizer.nfc", true);
     if (!put_tokens(p, t, e) || !put_merges(p, json, e)) return false;
     put_id(p, "bos_token_id", tok_bos(t));
     put_id(p, "unknown_token_id", tok_unk(t));
     put_id(p, "padding_token_id", tok_pad(t));
     put_id(p, "mask_token_id", p->mask_id >= 0 ? p->mask_id : tok_find(t, STR("<mask>")));
     put_stops(p, tok_eos(t));
-    gguf_put_bool(p->w, "tokenizer.ggml.add_bos_token", true);
+    gguf_put_bool(p->w, "tokenizer.ggml.add_bos_token", tok_add_bos(t));
     gguf_put_bool(p->w, "tokenizer.ggml.add_space_prefix", false);
     return true;
 }
