@@ -1,5 +1,6 @@
-/* Any bytes as a tokenizer.json; one that loads is also used. */
+/* Any bytes as a tokenizer.json of either scheme; one that loads is also used. */
 #include "chat/gemma4.h"
+#include "chat/qwen35.h"
 #include "tok/inside.h"
 #include "tok/vocab.h"
 
@@ -34,16 +35,22 @@ static void use(const tok *t, bool markers)
     buf_deinit(&out);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void load(str text, const tok_family *f)
 {
     tok *t;
     err  e = {0};
-    if (tok_from_json_bytes(&t, (str){(const char *)data, size}, &gemma4_tokens, &e)) {
+    if (tok_from_json_bytes(&t, text, f, &e)) {
         use(t, false);
         use(t, true);
     } else if (t || e.code == ERR_NONE || !e.text[0]) {
         abort();
     }
     tok_free(t);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    load((str){(const char *)data, size}, &gemma4_tokens);
+    load((str){(const char *)data, size}, &qwen35_tokens);
     return 0;
 }
