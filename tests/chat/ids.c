@@ -1,28 +1,31 @@
-/* Prints the token ids of chat prompts: chat_ids MODEL < CASES
+/* Prints the token ids of chat prompts and texts: chat_ids MODEL < CASES
  *
- * MODEL is a GGUF file or a tokenizer.json. Each line of standard input is
- * {"template": {"revision": NAME, "large": BOOLEAN}, "request": R}: NAME is the name of a revision (docs/chat.md), R an
- * OpenAI request. Each line of the output has the ids, separated by spaces. */
+ * MODEL is a GGUF file or a tokenizer.json. Each line of standard input is one of
+ *   {"template": {"revision": NAME, "large": BOOLEAN}, "request": R}    NAME is the name of a revision (docs/chat.md),
+ *                                                                       R an OpenAI request
+ *   {"text": TEXT, "special": BOOLEAN}                                  special: find markers
+ * Each line of the output has the ids, separated by spaces. */
 #include "base/mem.h"
 #include "chat/gemma4.h"
+#include "chat/qwen35.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 static bool open_tokenizer(tok **out, const char *path, err *e)
 {
-    gguf *g;
-    if (str_ends(str_of(path), ".json")) return tok_from_json(out, path, &gemma4_tokens, e);
+    static const tok_family *const families[] = {&gemma4_tokens, &qwen35_tokens, NULL};
+    gguf                          *g;
+    bool                           ok = false;
+    if (str_ends(str_of(path), ".json")) return tok_from_json_any(out, path, families, e);
     if (!gguf_open(&g, path, e)) return false;
-    bool ok = tok_from_gguf(out, g, &gemma4_tokens, e);
+    for (const tok_family *const *f = families; *f && !ok; f++) ok = tok_from_gguf(out, g, *f, e);
     gguf_close(g);
     return ok;
 }
 
-static bool parse_case(chat **c, chat_options *o, arena *mem, str line, err *e)
+static bool parse_chat(chat **c, chat_options *o, arena *mem, const json_value *root, err *e)
 {
-    const json_value *root;
-    if (!json_parse(&root, mem, line, NULL, e)) return false;
     const json_value *form = json_get(root, "template"), *request = json_get(root, "request");
     const json_value *name = json_get(form, "revision"), *large = json_get(form, "large");
     if (!name || !request || name->kind != JSON_STRING) return err_set(e, ERR_INPUT, "'template' or 'request' missing");
@@ -35,18 +38,36 @@ static bool parse_case(chat **c, chat_options *o, arena *mem, str line, err *e)
     return true;
 }
 
-static bool print_ids(const tok *t, str line, err *e)
+static bool chat_to_ids(tok_ids *out, const tok *t, arena *mem, const json_value *root, err *e)
 {
-    arena        mem;
     chat        *c;
     chat_options o;
     chat_prompt  p;
-    arena_init(&mem, 1 << 26);
     chat_prompt_init(&p, 1 << 24);
-    bool ok = parse_case(&c, &o, &mem, line, e) && chat_render_ids(&p, t, c, &o, e);
-    for (size_t i = 0; ok && i < p.ids.n; i++) printf("%s%d", i ? " " : "", p.ids.p[i]);
-    if (ok) putchar('\n');
+    bool ok = parse_chat(&c, &o, mem, root, e) && chat_render_ids(&p, t, c, &o, e);
+    if (ok) tok_ids_put_n(out, p.ids.p, p.ids.n);
     chat_prompt_deinit(&p);
+    return ok;
+}
+
+static bool print_ids(const tok *t, str line, err *e)
+{
+    arena             mem;
+    tok_ids           ids;
+    const json_value *root;
+    arena_init(&mem, 1 << 26);
+    tok_ids_init(&ids, 1 << 24);
+    bool ok = json_parse(&root, &mem, line, NULL, e);
+    if (ok) {
+        const json_value *text = json_get(root, "text"), *special = json_get(root, "special");
+        if (text && text->kind == JSON_STRING)
+            ok = tok_encode(t, &ids, text->s, special && special->b, e);
+        else
+            ok = chat_to_ids(&ids, t, &mem, root, e);
+    }
+    for (size_t i = 0; ok && i < ids.n; i++) printf("%s%d", i ? " " : "", ids.p[i]);
+    if (ok) putchar('\n');
+    tok_ids_deinit(&ids);
     arena_deinit(&mem);
     return ok;
 }

@@ -44,14 +44,19 @@ const tags = ["table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td", "
 const emoji = ["😀", "👩‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇩🇪", "🦙", "❤️", "1️⃣", "🫠", "☃", "✅", "🧑🏿‍🚀", "\u200D", "\uFE0F"];
 const scripts = [[0x20, 0x7e], [0xa0, 0x17f], [0x370, 0x3ff], [0x400, 0x4ff], [0x530, 0x58f], [0x590, 0x5ff], [0x600, 0x6ff], [0x900, 0x97f], [0xe00, 0xe5b],
   [0x1000, 0x109f], [0x10a0, 0x10ff], [0x1200, 0x137f], [0x1780, 0x17ff], [0x1e00, 0x1eff], [0x2000, 0x206f], [0x2190, 0x21ff], [0x2580, 0x259f],
-  [0x3040, 0x30ff], [0x4e00, 0x9fff], [0xac00, 0xd7a3], [0xe000, 0xe0ff], [0xfe00, 0xfe6f], [0xff00, 0xffef], [0x1d400, 0x1d7ff], [0x1f300, 0x1faff],
+  [0x3040, 0x30ff], [0x4e00, 0x9fff], [0xac00, 0xd7a3], [0xe000, 0xe0ff], [0xfe00, 0xfe6f], [0xff00, 0xffef], [0x300, 0x36f], [0x980, 0xdff], [0xf00, 0xfff], [0x1100, 0x11ff], [0x2070, 0x218f], [0xf900, 0xfaff], [0x1d400, 0x1d7ff], [0x1f300, 0x1faff],
   [0x20000, 0x2a6df], [0xe0020, 0xe007f], [0x10fff0, 0x10ffff]];
+const sentences = ["我想在苹果公司工作，你觉得怎么样？", "今天天气很好，我们去公园散步吧！2026年11月16日", "繁體中文：這是一個測試。", "これはテストです。カタカナとひらがな、漢字が混ざっています。",
+  "東京は日本の首都で、人口は約1400万人です。", "한국어 문장도 있습니다. 띄어쓰기가 중요해요!", "هذا نص باللغة العربية، مع أرقام ١٢٣ وتشكيلٌ كامِلٌ.", "این یک جمله فارسی است؛ می‌خواهم",
+  "זה משפט בעברית עִם נִקּוּד.", "यह हिन्दी में एक वाक्य है। क्षेत्र ज़रूर १२३", "এটি একটি বাংলা বাক্য।", "இது ஒரு தமிழ் வாக்கியம்.", "ఇది తెలుగు వాక్యం.", "ಇದು ಕನ್ನಡ ವಾಕ್ಯ.", "ഇത് മലയാളം വാചകം.",
+  "ประโยคภาษาไทยไม่มีช่องว่าง", "ပြည်ထောင်စု သမ္မတ", "កាន់តែពិសេសអាចខលចេញ", "Это предложение на русском языке.", "Αυτή είναι μια πρόταση στα ελληνικά.", "Cửa Việt là một địa danh ở Quảng Trị.",
+  "I'll say it's fine, they've DON'T you'RE we'D", "İstanbul'da ığdır", "ქართული ენა", "Հայերեն լեզու", "አማርኛ ቋንቋ", "ལྷ་ས་གྲོང་ཁྱེར", "ᠮᠣᠩᠭᠣᠯ"];
 const odd = ["[multimodal]", "[multimodal", "<mask>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<0x41>", "<0xE2>", "</s>", "<s>", "<", ">", "|", "\"",
   "▁", "▁▁▁", "\u0000", "\u0001", "\u001c", "\u007f", "\u0085", "\u00a0", "\u2028", "\ufeff", "\ufffd", "\ufffe", "\u0301"];
 const names = [...Object.keys(markers), "<|turn", "turn|>", "<|tool_", "<|\"", "<|chan<channel|>", "<<bos>>", "<|tool_call><b>", "<bos ><bos>"];
 
-// `n` texts; some have newlines when `newlines` is true.
-export function makeTexts(n, newlines, seed = 1) {
+// `n` texts; some have newlines when `newlines` is true. `markerTexts` are strewn in.
+export function makeTexts(n, newlines, seed = 1, markerTexts = names) {
   const random = randomOf(seed), below = (k) => Math.floor(random() * k), pick = (list) => list[below(list.length)];
   const runs = newlines ? [" ", " ", "\t", "\n", "\r\n", "▁", "\u3000"] : [" ", " ", " ", "\t", "▁", "\r", "\u3000"];
   const letters = ([from, to]) => Array.from({ length: 1 + below(12) }, () => String.fromCodePoint(from + below(to - from + 1))).join("");
@@ -67,8 +72,10 @@ export function makeTexts(n, newlines, seed = 1) {
     () => pick(emoji) + pick(emoji),
     () => letters(pick(scripts)),
     () => letters(pick(scripts)) + letters(pick(scripts)),
+    () => { const s = [...pick(sentences)], from = below(s.length); return s.slice(from, from + 1 + below(20)).join(""); },
+    () => pick(sentences).normalize(pick(["NFC", "NFD"])),
     () => pick(odd),
-    () => pick(names),
+    () => pick(markerTexts),
   ];
   const clean = (s) => (newlines ? s : s.replaceAll("\n", " "));
   return Array.from({ length: n }, () => clean(Array.from({ length: 1 + below(7) }, () => pick(pieces)() + pick(["", "", " "])).join("")));
