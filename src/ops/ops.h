@@ -63,6 +63,9 @@ typedef struct {
     /* M-RoPE: int32 [n_rows][ROPE_SECTIONS], the positions that rope rotates by. NULL (.p): `pos` in every section.
      * Attention and the cache always use `pos`. */
     dev section_pos;
+    /* For recurrent layers. NULL (.p) for models without them. A lane's rows are contiguous, sure rows first. */
+    dev before; /* the row before it on its path, in this step; -1: its path begins with the lane's live state */
+    dev kept;   /* its place among the kept rows (kv/lane.h); -1: a sure row, which changes the live state */
     /* The caller promises that these arrays, and K and V of all positions before the step, were written before the
      * first op that uses them, with an upload directly before that op. A backend may then read them while the op before
      * still runs. */
@@ -107,6 +110,53 @@ typedef struct {
     int32_t turn;                         /* positions by which the key is rotated; 0: copied unchanged */
 } kv_move_item;
 
+/* --- recurrent layers: gated delta nets ------------------------------------------------------------
+ * A layer has n_k_heads keys and queries and n_v_heads values of head_dim elements: n_channels in all, in the order
+ * queries, keys, values. A lane's state of one layer is
+ *     f32 [n_v_heads][head_dim of the value][head_dim of the key]     the memory S, transposed
+ *     f32 [n_taps - 1][n_channels]                                    the last inputs of the convolution
+ * and a kept row stores what applies it to a state later:
+ *     f32 [n_v_heads][head_dim] corrections, [n_k_heads][head_dim] keys, [n_v_heads] decays, [n_channels] inputs
+ * A lane whose first row has position 0 starts from zeros. The rows of a path are applied one after another, so the
+ * bits do not depend on how a text is divided into steps. */
+typedef struct {
+    dev    pool, table; /* the live state of a lane is at byte KV_UNIT * table[lane * table_stride] of the pool */
+    int    table_stride;
+    dev    kept; /* [place][row_bytes], layer by layer */
+    size_t row_bytes;
+    int    n_layers, n_k_heads, n_v_heads, head_dim, n_taps;
+    bool   tiled; /* value head h has key head h % n_k_heads; otherwise h / (n_v_heads / n_k_heads) */
+} delta_class;
+enum { DELTA_MAX_TAPS = 8, DELTA_MAX_HEAD = 256 };
+static inline int delta_channels(const delta_class *c) { return (2 * c->n_k_heads + c->n_v_heads) * c->head_dim; }
+static inline int delta_key_head(const delta_class *c, int v_head)
+{
+    return c->tiled ? v_head % c->n_k_heads : v_head / (c->n_v_heads / c->n_k_heads);
+}
+/* Floats of one layer: the memory, the state with the inputs, the parts of a kept row before its inputs, all of it. */
+static inline size_t delta_memory_floats(const delta_class *c)
+{
+    return (size_t)c->n_v_heads * (size_t)c->head_dim * (size_t)c->head_dim;
+}
+static inline size_t delta_state_floats(const delta_class *c)
+{
+    return delta_memory_floats(c) + (size_t)(c->n_taps - 1) * (size_t)delta_channels(c);
+}
+static inline size_t delta_tape_floats(const delta_class *c)
+{
+    return (size_t)(c->n_v_heads + c->n_k_heads) * (size_t)c->head_dim + (size_t)c->n_v_heads;
+}
+static inline size_t delta_kept_floats(const delta_class *c)
+{
+    return delta_tape_floats(c) + (size_t)delta_channels(c);
+}
+/* Kept rows to apply to the live state of a lane. */
+typedef struct {
+    int32_t lane;
+    int32_t pos;      /* length that the state covers; 0: treat it as all zeros */
+    int32_t first, n;  /* places[first .. first + n - 1], in this order */
+} delta_replay_item;
+
 /* --- sampling (promise 2) -------------------------------------------------------------------------*/
 typedef struct {
     float    temp;  /* 0: greedy */
@@ -138,7 +188,7 @@ enum { SAMPLE_TOP_MAX = 64 }; /* maximum of n_top */
 /* Returns the number of words of a mask. The bit of a token is bit id & 63 of word id >> 6. */
 static inline size_t sampling_mask_words(int n_vocab) { return ((size_t)n_vocab + 63) / 64; }
 
-typedef enum { ACT_GELU_TANH, ACT_SILU } act_kind;
+typedef enum { ACT_GELU_TANH, ACT_SILU, ACT_SIGMOID } act_kind; /* ACT_SIGMOID: 1 / (1 + e^-x), for `gated` only */
 
 /* --- joined ops ------------------------------------------------------------------------------------
  * Sequences of ops that one kernel can run. Optional: joined.h calls the joined op if the backend has it, otherwise the
@@ -272,6 +322,23 @@ struct ops {
     void (*experts_sum)(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n);
     /* y = (a + b) * scale, n elements; y may be a or b */
     void (*add)(queue *q, dev y, dev a, dev b, size_t n, float scale);
+    /* y[r] = a[r] + b[r] / (1 + e^-gate[r]), rows of n; y may be a or b. Optional, like the next three: NULL where the
+     * backend has no recurrent models yet */
+    void (*add_gated)(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int n);
+    /* Convolution of the rows with those before them on their paths, by channel, then SiLU:
+     * y[r][i] = silu(sum_j w[j][i] x[j - (n_taps - 1) rows before r][i]). x, y: [n_rows][n_channels], w: [n_taps]
+     * [n_channels]. Sure rows go into the live state, kept rows into `kept`. */
+    void (*conv)(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, const step_rows *rows);
+    /* The gated delta rule. With q, k of length 1 (eps 1e-6 under the root), q times head_dim^-0.5, decay =
+     * exp(rate softplus(a + bias)), beta = 1 / (1 + e^-b), for each row and value head:
+     *     S = decay S;  d = beta (v - S k);  S = S + d k^T;  y = S q
+     * x: [n_rows][n_channels] from conv, overwritten; a, b: [n_rows][n_v_heads], overwritten; rate, bias: [n_v_heads];
+     * y: [n_rows][n_v_heads][head_dim]. Sure rows go into the live state, kept rows into `kept`. */
+    void (*delta)(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, const delta_class *c, int layer,
+                  const step_rows *rows);
+    /* Applies kept rows to the live states of all layers, with the bits of sure rows. items: device
+     * delta_replay_item[n_items], places: device int32 */
+    void (*delta_replay)(queue *q, const delta_class *c, dev items, int n_items, dev places);
     /* x = cap * tanh(x / cap), in place */
     void (*softcap)(queue *q, dev x, size_t n, float cap);
     /* y[r * y_stride + i] = x[idx[r] * x_stride + i]; idx: int32, NULL (.p): r itself */

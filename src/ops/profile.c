@@ -245,6 +245,29 @@ static void p_kv_move(queue *q, const kv_class *c, dev items, int n_items, const
     TIMED(kv_move(q->q, c, items, n_items, p), 0, "kv_move");
 }
 
+/* --- recurrent layers -----------------------------------------------------------------------------*/
+static void p_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int n)
+{
+    TIMED(add_gated(q->q, y, a, b, gate, n_rows, n), 0, "add_gated %d", n);
+}
+
+static void p_conv(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, const step_rows *rows)
+{
+    TIMED(conv(q->q, y, x, w, c, layer, rows), 0, "conv %d", delta_channels(c));
+}
+
+static void p_delta(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, const delta_class *c, int layer,
+                    const step_rows *rows)
+{
+    TIMED(delta(q->q, y, x, a, b, rate, bias, c, layer, rows), 0, "delta %d/%d x %d", c->n_v_heads, c->n_k_heads,
+          c->head_dim);
+}
+
+static void p_delta_replay(queue *q, const delta_class *c, dev items, int n_items, dev places)
+{
+    TIMED(delta_replay(q->q, c, items, n_items, places), 0, "delta_replay");
+}
+
 /* --- picking --------------------------------------------------------------------------------------*/
 static void p_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab)
 {
@@ -344,6 +367,10 @@ ops *ops_profile(ops *inner)
     if (inner->matmuls) o->matmuls = p_matmuls;
     if (inner->norms) o->norms = p_norms;
     if (inner->heads) o->heads = p_heads;
+    if (inner->add_gated) o->add_gated = p_add_gated;
+    if (inner->conv) o->conv = p_conv;
+    if (inner->delta) o->delta = p_delta;
+    if (inner->delta_replay) o->delta_replay = p_delta_replay;
     return o;
 }
 

@@ -427,6 +427,45 @@ static void cpu_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, de
     run_items(q->b, q->b->k->copy_rows, &a, (size_t)n_rows, (size_t)n);
 }
 
+static void cpu_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int n)
+{
+    cpu_add_gated_args args = {y.p, a.p, b.p, gate.p, n};
+    run_items(q->b, q->b->k->add_gated, &args, (size_t)n_rows, (size_t)n);
+}
+
+/* --- recurrent layers -----------------------------------------------------------------------------*/
+static cpu_delta_rows delta_rows(const step_rows *r)
+{
+    return (cpu_delta_rows){r->lane.p, r->pos.p, r->before.p, r->kept.p, r->n_rows};
+}
+
+static void cpu_conv(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, const step_rows *rows)
+{
+    cpu_conv_args a = {y.p, x.p, w.p, c, layer, delta_rows(rows)};
+    assert(c->n_taps <= DELTA_MAX_TAPS);
+    run_items(q->b, q->b->k->conv, &a, ceil_div((size_t)delta_channels(c), CONV_SPAN),
+              (size_t)rows->n_rows * CONV_SPAN * (size_t)(c->n_taps + 8));
+}
+
+static void cpu_delta(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, const delta_class *c, int layer,
+                      const step_rows *rows)
+{
+    size_t         D = (size_t)c->head_dim, n = (size_t)c->n_v_heads * D / DELTA_COLS, rows_n = (size_t)rows->n_rows;
+    cpu_delta_args t = {y.p, x.p, a.p, b.p, rate.p, bias.p, c, layer, delta_rows(rows), q->parts, PART_SCRATCH};
+    assert(D % 8 == 0 && D <= DELTA_MAX_HEAD);
+    run_items(q->b, q->b->k->delta_heads, &t, rows_n, 2 * (size_t)delta_channels(c) + 64 * (size_t)c->n_v_heads);
+    run_items(q->b, q->b->k->delta, &t, n, rows_n * DELTA_COLS * 3 * D);
+}
+
+static void cpu_delta_replay(queue *q, const delta_class *c, dev items, int n_items, dev places)
+{
+    size_t          D = (size_t)c->head_dim, L = (size_t)c->n_layers, n_rows = 0;
+    cpu_replay_args t = {c, items.p, n_items, places.p};
+    for (int i = 0; i < n_items; i++) n_rows += (size_t)t.item[i].n;
+    run_items(q->b, q->b->k->delta_replay, &t, L * (size_t)c->n_v_heads * D / DELTA_COLS, n_rows * DELTA_COLS * D);
+    run_items(q->b, q->b->k->conv_replay, &t, L * (size_t)n_items, (size_t)(delta_channels(c) * c->n_taps));
+}
+
 static void cpu_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                                float below)
 {
@@ -747,6 +786,10 @@ static const ops TABLE = {
     .router         = cpu_router,
     .experts_sum    = cpu_experts_sum,
     .add            = cpu_add,
+    .add_gated      = cpu_add_gated,
+    .conv           = cpu_conv,
+    .delta          = cpu_delta,
+    .delta_replay   = cpu_delta_replay,
     .softcap        = cpu_softcap,
     .copy_rows      = cpu_copy_rows,
     .argmax         = cpu_argmax,

@@ -8,8 +8,6 @@ INLINE v8f gelu_tanh(v8f x)
     return x / (v8_set1(1) + v8_exp(u2));
 }
 
-INLINE v8f silu(v8f x) { return x / (v8_set1(1) + v8_exp(-x)); }
-
 static void gelu_span(float *y, const float *gate, const float *up, int n)
 {
     for (int i = 0; i < n; i += 8)
@@ -19,18 +17,27 @@ static void gelu_span(float *y, const float *gate, const float *up, int n)
 static void silu_span(float *y, const float *gate, const float *up, int n)
 {
     for (int i = 0; i < n; i += 8)
-        v8_store_n(y + i, silu(v8_load_n(gate + i, n - i)) * v8_load_n(up + i, n - i), n - i);
+        v8_store_n(y + i, v8_silu(v8_load_n(gate + i, n - i)) * v8_load_n(up + i, n - i), n - i);
 }
+
+static void sigmoid_span(float *y, const float *gate, const float *up, int n)
+{
+    for (int i = 0; i < n; i += 8)
+        v8_store_n(y + i, v8_sigmoid(v8_load_n(gate + i, n - i)) * v8_load_n(up + i, n - i), n - i);
+}
+
+typedef void span_fn(float *y, const float *gate, const float *up, int n);
 
 void CPU_FN(gated)(const void *args, size_t from, size_t to, int thread)
 {
     const cpu_gated_args *a       = args;
     size_t                n_spans = ((size_t)a->n + GATED_SPAN - 1) / GATED_SPAN;
+    static span_fn *const span[]  = {[ACT_GELU_TANH] = gelu_span, [ACT_SILU] = silu_span, [ACT_SIGMOID] = sigmoid_span};
     (void)thread;
     for (size_t item = from; item < to; item++) {
         size_t row = item / n_spans, i = item % n_spans * GATED_SPAN;
         int    n = a->n - (int)i < GATED_SPAN ? a->n - (int)i : GATED_SPAN;
-        (a->act == ACT_SILU ? silu_span : gelu_span)(a->y + row * (size_t)a->n + i, a->gate + row * a->gate_stride + i,
-                                                     a->up + row * a->up_stride + i, n);
+        span[a->act](a->y + row * (size_t)a->n + i, a->gate + row * a->gate_stride + i, a->up + row * a->up_stride + i,
+                     n);
     }
 }

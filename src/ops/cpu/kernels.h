@@ -12,7 +12,8 @@ typedef void cpu_kernel(const void *args, size_t from, size_t to, int thread);
 /* clang-format off */
 #define CPU_KERNELS(X)                                                                                                 \
     X(pack) X(embed) X(quantise) X(matmul) X(rms_norm) X(rope) X(kv_store) X(kv_move) X(attention) X(attention_merge)  \
-    X(gated) X(router) X(experts_sum) X(add) X(softcap) X(copy_rows) X(scatter_logits)
+    X(gated) X(router) X(experts_sum) X(add) X(softcap) X(copy_rows) X(scatter_logits) X(add_gated) X(conv)            \
+    X(delta_heads) X(delta) X(delta_replay) X(conv_replay)
 /* clang-format on */
 
 #define CPU_MEMBER(name) cpu_kernel *name;
@@ -155,6 +156,45 @@ typedef struct { /* item: a row */
     int            n_slots, n, n_vocab;
     float          below;
 } cpu_scatter_args;
+
+typedef struct { /* item: a row */
+    float       *y;
+    const float *a, *b, *gate;
+    int          n;
+} cpu_add_gated_args;
+
+/* --- recurrent layers -----------------------------------------------------------------------------*/
+typedef struct {
+    const int32_t *lane, *pos, *before, *kept;
+    int            n_rows;
+} cpu_delta_rows;
+
+enum { CONV_SPAN = 64, DELTA_COLS = 4 };
+typedef struct { /* item: CONV_SPAN channels, all rows */
+    float             *y;
+    const float       *x, *w;
+    const delta_class *c;
+    int                layer;
+    cpu_delta_rows     rows;
+} cpu_conv_args;
+
+typedef struct { /* item of delta_heads: a row; of delta: DELTA_COLS rows of the memory of a value head */
+    float             *y, *x, *decay, *beta;
+    const float       *rate, *bias;
+    const delta_class *c;
+    int                layer;
+    cpu_delta_rows     rows;
+    float             *states; /* [thread][states_stride]: memories after the kept rows of a lane */
+    size_t             states_stride;
+} cpu_delta_args;
+
+typedef struct { /* item of delta_replay: DELTA_COLS rows of the memory of a layer's value head; of conv_replay: a layer
+                    of a replay item */
+    const delta_class       *c;
+    const delta_replay_item *item;
+    int                      n_items;
+    const int32_t           *place;
+} cpu_replay_args;
 
 /* --- the paged cache ------------------------------------------------------------------------------*/
 /* Return the addresses of the key and of the value of one head at `slot`. */

@@ -274,6 +274,9 @@ INLINE v8f v8_exp(v8f x)
     return (v8_set1(1) + em1) * scale;
 }
 
+INLINE v8f v8_sigmoid(v8f x) { return v8_set1(1) / (v8_set1(1) + v8_exp(-x)); }
+INLINE v8f v8_silu(v8f x) { return x / (v8_set1(1) + v8_exp(-x)); }
+
 /* Returns tanh x as t / (t + 2) with t = e^2|x| - 1, which is accurate near 0; 1 beyond |x| = 20. */
 INLINE v8f v8_tanh(v8f x)
 {
