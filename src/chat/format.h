@@ -29,4 +29,8 @@ struct chat_format {
     bool (*render)(const chat *c, const chat_options *o, const chat_sink *sink, err *e);
     const chat_parser_ops *parser;
 };
+
+/* For `detect`: appends a template without comments, white space and the tags around a training target, so that
+ * published templates can be recognised by a hash. False when out is full. */
+bool chat_template_compact(buf *out, str text);
 #endif

@@ -8,10 +8,11 @@
 #include "chat/gemma4.h"
 
 #include "base/mem.h"
+#include "chat/python.h"
 
 #include <stdlib.h>
 
-enum { MAX_DEPTH = 200 };
+enum { MAX_DEPTH = PYTHON_MAX_DEPTH };
 
 static bool enter(gemma4_out *o)
 {
@@ -71,93 +72,13 @@ static const json_member **sorted(gemma4_out *o, const json_value *object)
     return m;
 }
 
-/* --- Python's text of a value: what the template prints where it expects a string ----------------*/
-/* A real as Python writes it: 1e-05 where JSON has 0.00001, 1e+16 where it has 1e16. */
-static void python_real(buf *b, double d)
-{
-    char        digit[32], text[64] = "0";
-    int         n = 0, point = 0, exp = 0;
-    bool        fraction = false;
-    buf         raw;
-    json_writer w;
-    buf_init(&raw, 64);
-    json_writer_init(&w, &raw);
-    json_put_real(&w, d);
-    for (size_t i = 0; i < raw.n && i < 31; i++) {
-        char c = raw.p[i];
-        if (c == 'e') {
-            exp = atoi(memcpy(text, raw.p + i + 1, raw.n - i - 1));
-            break;
-        }
-        fraction |= c == '.';
-        if (c < '0' || c > '9') continue;
-        point += !fraction && (n || c != '0');
-        point -= fraction && !n && c == '0';
-        if (n || c != '0') digit[n++] = c;
-    }
-    point += exp; /* the value is 0.DIGITS times 10^point */
-    if (point > -4 && point <= 16) {
-        buf_put(b, raw.p, raw.n);
-    } else {
-        while (n > 1 && digit[n - 1] == '0') n--;
-        buf_printf(b, "%s%c%s%.*se%c%02d", d < 0 ? "-" : "", digit[0], n > 1 ? "." : "", n - 1, digit + 1,
-                   point > 0 ? '+' : '-', abs(point - 1));
-    }
-    buf_deinit(&raw);
-}
-
-static void python_quoted(buf *b, str s)
-{
-    char quote = s.n && memchr(s.s, '\'', s.n) && !memchr(s.s, '"', s.n) ? '"' : '\'';
-    buf_putc(b, quote);
-    for (size_t i = 0; i < s.n; i++) {
-        unsigned char c = (unsigned char)s.s[i];
-        if (c == (unsigned char)quote || c == '\\')
-            buf_printf(b, "\\%c", c);
-        else if (c == '\n' || c == '\r' || c == '\t')
-            buf_printf(b, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
-        else if (c < 0x20 || c == 0x7F)
-            buf_printf(b, "\\x%02x", c);
-        else
-            buf_putc(b, (char)c);
-    }
-    buf_putc(b, quote);
-}
-
-static void python_text(gemma4_out *o, buf *b, const json_value *v, bool quoted)
-{
-    if (!enter(o)) return;
-    switch (v->kind) {
-    case JSON_STRING: quoted ? python_quoted(b, v->s) : (void)buf_put(b, v->s.s, v->s.n); break;
-    case JSON_BOOL: buf_puts(b, v->b ? "True" : "False"); break;
-    case JSON_INT: buf_printf(b, "%lld", (long long)v->i); break;
-    case JSON_REAL: python_real(b, v->d); break;
-    case JSON_ARRAY:
-        for (size_t i = 0; i < v->n; i++) {
-            buf_puts(b, i ? ", " : "[");
-            python_text(o, b, &v->item[i], true);
-        }
-        buf_puts(b, v->n ? "]" : "[]");
-        break;
-    case JSON_OBJECT:
-        for (size_t i = 0; i < v->n; i++) {
-            buf_puts(b, i ? ", " : "{");
-            python_quoted(b, v->member[i].key);
-            buf_puts(b, ": ");
-            python_text(o, b, &v->member[i].value, true);
-        }
-        buf_puts(b, v->n ? "}" : "{}");
-        break;
-    default: buf_puts(b, "None"); break;
-    }
-    leave(o);
-}
-
+/* --- texts --------------------------------------------------------------------------------------*/
 /* The text of v in o->text; of NULL none. */
 static str text_of(gemma4_out *o, const json_value *v)
 {
     buf_clear(&o->text);
-    if (v) python_text(o, &o->text, v, false);
+    if (v && !python_put_text(&o->text, v))
+        gemma4_fail(o, ERR_INPUT, "a value in the conversation is nested more than %d deep", PYTHON_MAX_DEPTH);
     if (o->text.over)
         gemma4_fail(o, ERR_TOO_LARGE, "a value is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
     else if (o->text.failed)

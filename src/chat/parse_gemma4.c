@@ -15,6 +15,7 @@
 #include "chat/gemma4_inside.h"
 
 #include "base/mem.h"
+#include "chat/declared.h"
 
 #include <assert.h>
 
@@ -184,68 +185,7 @@ static void forget_keys(gemma4_parser *p)
     p->n_keys = 0;
 }
 
-/* --- declared types -----------------------------------------------------------------------------*/
-static bool names_type(const json_value *v, const char *type)
-{
-    if (!v || v->kind != JSON_STRING || v->s.n != strlen(type)) return false;
-    for (size_t i = 0; i < v->s.n; i++)
-        if ((v->s.s[i] | 0x20) != type[i]) return false;
-    return true;
-}
-
-static bool declares(const json_value *schema, const char *type)
-{
-    const json_value *t = json_get(schema, "type");
-    if (names_type(t, type)) return true;
-    for (size_t i = 0; t && t->kind == JSON_ARRAY && i < t->n; i++)
-        if (names_type(&t->item[i], type)) return true;
-    return false;
-}
-
-static const json_value *member_by_str(const json_value *v, str key)
-{
-    for (size_t i = 0; v && v->kind == JSON_OBJECT && i < v->n; i++)
-        if (str_eq(v->member[i].key, key)) return &v->member[i].value;
-    return NULL;
-}
-
-static const json_value *find_schema(const gemma4_parser *p, str name)
-{
-    const chat *c = p->opt.chat;
-    for (size_t i = 0; c && i < c->n_tools; i++)
-        if (str_eq(c->tool[i].name, name)) return c->tool[i].parameters;
-    return NULL;
-}
-
 /* --- values -------------------------------------------------------------------------------------*/
-static size_t digits(str s, size_t at)
-{
-    size_t n = 0;
-    while (at + n < s.n && s.s[at + n] >= '0' && s.s[at + n] <= '9') n++;
-    return n;
-}
-
-/* JSON's grammar, and in the range that our reader takes. */
-static bool is_number(str s)
-{
-    size_t  i = s.n && s.s[0] == '-', n = digits(s, i);
-    double  d;
-    int64_t whole;
-    if (!n || (n > 1 && s.s[i] == '0')) return false;
-    i += n;
-    if (i == s.n) return str_to_i64(s, &whole);
-    if (s.s[i] == '.') {
-        if (!(n = digits(s, i + 1))) return false;
-        i += 1 + n;
-    }
-    if (i < s.n && (s.s[i] | 0x20) == 'e') {
-        i += 1 + (i + 1 < s.n && (s.s[i + 1] == '+' || s.s[i + 1] == '-'));
-        if (!(n = digits(s, i))) return false;
-        i += n;
-    }
-    return i == s.n && str_to_f64(s, &d);
-}
-
 /* The JSON of a bare word that is none of its own; Python's as well, which a template wrote into the prompt. */
 static const char *constant(str s)
 {
@@ -262,15 +202,15 @@ static bool is_boolean(str s) { return str_is(s, "true") || str_is(s, "false"); 
 static bool fits_bare(const json_value *schema, str s)
 {
     int64_t i;
-    return (declares(schema, "integer") && is_number(s) && str_to_i64(s, &i)) ||
-           (declares(schema, "number") && is_number(s)) || (declares(schema, "boolean") && is_boolean(s));
+    return (declared_as(schema, "integer") && is_json_number(s) && str_to_i64(s, &i)) ||
+           (declared_as(schema, "number") && is_json_number(s)) || (declared_as(schema, "boolean") && is_boolean(s));
 }
 
 /* A quoted value whose declaration leaves room for something else than a string. */
 static bool may_be_bare(const json_value *schema)
 {
-    return (declares(schema, "integer") || declares(schema, "number") || declares(schema, "boolean")) &&
-           !declares(schema, "string");
+    return (declared_as(schema, "integer") || declared_as(schema, "number") || declared_as(schema, "boolean")) &&
+           !declared_as(schema, "string");
 }
 
 static void before_value(gemma4_parser *p)
@@ -317,9 +257,9 @@ static void put_bare(gemma4_parser *p)
     bool        is_null = word && str_is(str_of(word), "null");
     if (said.s != s.s)
         put_string(p, said);
-    else if (is_null || (word && !(declares(p->schema, "string") && !fits_bare(p->schema, s))))
+    else if (is_null || (word && !(declared_as(p->schema, "string") && !fits_bare(p->schema, s))))
         write_json(p, word, strlen(word));
-    else if (is_number(s) && !(declares(p->schema, "string") && !fits_bare(p->schema, s)))
+    else if (is_json_number(s) && !(declared_as(p->schema, "string") && !fits_bare(p->schema, s)))
         write_json(p, s.s, s.n);
     else
         write_string(p, s);
@@ -372,7 +312,7 @@ static void end_key(gemma4_parser *p, str text)
     arena_init(&mem, (size_t)4 * MAX_HELD);
     str key   = p->in == AT_COLON ? text : unquote(&mem, chat_trim(text));
     p->in     = AT_VALUE;
-    p->schema = member_by_str(l->schema, key);
+    p->schema = declared_member(l->schema, key);
     quote_key(p, key);
     arena_deinit(&mem);
     if (p->mute) return;
@@ -422,7 +362,7 @@ static void begin_args(gemma4_parser *p)
     str  name = call_name(p, &called);
     emit(p, CHAT_EVENT_CALL_NAME, name);
     p->named  = true;
-    p->schema = find_schema(p, name);
+    p->schema = declared_parameters(p->opt.chat, name);
     p->depth  = 0;
     forget_keys(p);
     push(p, true);

@@ -145,39 +145,13 @@ static void find_nearest(str compact, chat_template *t)
     }
 }
 
-/* --- a template's text --------------------------------------------------------------------------*/
-static bool drop_tail(buf *b, const char *tail)
-{
-    if (!str_ends(buf_str(b), tail)) return false;
-    b->n -= strlen(tail);
-    return true;
-}
-
-/* Appends a template without comments, white space and the tags around a training target. */
-static bool compact(buf *out, str text)
-{
-    for (size_t i = 0; i < text.n; i++) {
-        const char *end;
-        char        c = text.s[i];
-        if (c == '{' && i + 1 < text.n && text.s[i + 1] == '#') {
-            end = memmem(text.s + i, text.n - i, "#}", 2);
-            i   = end ? (size_t)(end - text.s) + 1 : text.n;
-        } else if (c != ' ' && (c < '\t' || c > '\r')) {
-            if (!buf_putc(out, c)) return false;
-            if (c == '}')
-                (void)(drop_tail(out, "{%-generation-%}") || drop_tail(out, "{%-endgeneration-%}") ||
-                       drop_tail(out, "{%generation%}") || drop_tail(out, "{%endgeneration%}"));
-        }
-    }
-    return true;
-}
-
+/* --- detection ----------------------------------------------------------------------------------*/
 chat_template gemma4_detect(str text)
 {
     chat_template t = {0};
     buf           b;
     buf_init(&b, ALL_MAX);
-    str code        = compact(&b, text) ? buf_str(&b) : (str){0};
+    str code        = chat_template_compact(&b, text) ? buf_str(&b) : (str){0};
     t.known         = has(code, "<|turn>") && has(code, "<turn|>");
     t.empty_thought = has(code, "<|channel>thought\\n<channel|>") || has(code, "<|channel>thought<channel|>");
     t.revision      = GEMMA4_GOOGLE_0410;

@@ -1,7 +1,7 @@
 /* Finds the text of the chat template that a model carries. */
 #include "base/file.h"
 #include "base/mem.h"
-#include "chat/chat.h"
+#include "chat/format.h"
 
 static bool no_room(err *e) { return err_set(e, ERR_TOO_LARGE, "the chat template is too large"); }
 
@@ -82,4 +82,30 @@ bool chat_template_load(buf *out, const char *path, const gguf *g, err *e)
 {
     if (!g) return load_directory(out, path, e);
     return load_gguf(out, g, e) && (out->n || load_beside(out, path, e));
+}
+
+/* --- comparing ----------------------------------------------------------------------------------*/
+static bool drop_tail(buf *b, const char *tail)
+{
+    if (!str_ends(buf_str(b), tail)) return false;
+    b->n -= strlen(tail);
+    return true;
+}
+
+bool chat_template_compact(buf *out, str text)
+{
+    for (size_t i = 0; i < text.n; i++) {
+        const char *end;
+        char        c = text.s[i];
+        if (c == '{' && i + 1 < text.n && text.s[i + 1] == '#') {
+            end = memmem(text.s + i, text.n - i, "#}", 2);
+            i   = end ? (size_t)(end - text.s) + 1 : text.n;
+        } else if (c != ' ' && (c < '\t' || c > '\r')) {
+            if (!buf_putc(out, c)) return false;
+            if (c == '}')
+                (void)(drop_tail(out, "{%-generation-%}") || drop_tail(out, "{%-endgeneration-%}") ||
+                       drop_tail(out, "{%generation%}") || drop_tail(out, "{%endgeneration%}"));
+        }
+    }
+    return true;
 }
