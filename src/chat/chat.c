@@ -48,6 +48,7 @@ void chat_apply_wishes(const chat *c, chat_options *o)
 {
     if (c->thinking) o->thinking = c->thinking == CHAT_YES;
     if (c->preserve_thinking) o->preserve_thinking = c->preserve_thinking == CHAT_YES;
+    if (c->add_vision_id) o->add_vision_id = c->add_vision_id == CHAT_YES;
     if (c->add_generation_prompt) o->add_generation_prompt = c->add_generation_prompt == CHAT_YES;
 }
 

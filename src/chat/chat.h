@@ -77,7 +77,8 @@ static inline bool chat_is_system(const chat_message *m) { return m->role == CHA
 typedef struct {
     str               name;
     const json_value *description, *parameters, *response; /* parameters: an object; NULL when absent */
-    bool              strict;                              /* its arguments must match its parameters */
+    const json_value *source; /* the tool as OpenAI's clients write it; NULL when built here */
+    bool              strict; /* its arguments must match its parameters */
 } chat_tool;
 
 typedef enum { CHAT_UNSAID, CHAT_NO, CHAT_YES } chat_wish; /* CHAT_UNSAID: the request does not set it */
@@ -88,9 +89,11 @@ typedef struct {
     size_t        n, cap;
     chat_tool    *tool; /* [n_tools] */
     size_t        n_tools;
-    chat_wish     thinking, preserve_thinking, add_generation_prompt; /* options that the request sets: chat_options */
-    bool          by_functions; /* the request has `functions`, the former `tools` */
-    str           prefill;      /* beginning of the response, added unchanged after the prompt; empty: none */
+    /* Options that the request sets: chat_options. */
+    chat_wish thinking, preserve_thinking, add_generation_prompt, add_vision_id;
+    str       effort;       /* reasoning_effort, for formats that know it; empty: not given */
+    bool      by_functions; /* the request has `functions`, the former `tools` */
+    str       prefill;      /* beginning of the response, added unchanged after the prompt; empty: none */
 } chat;
 
 chat *chat_new(arena *mem); /* without messages; NULL: out of memory */
@@ -117,6 +120,7 @@ typedef struct {
     bool               empty_thought;         /* a response without thinking starts with a closed, empty thought */
     bool               thinking;              /* the prompt asks the model to think first */
     bool               preserve_thinking;     /* replay earlier thoughts too, where the revision can */
+    bool               add_vision_id;         /* number images and videos, where the revision can */
     bool               add_generation_prompt; /* end the prompt with the beginning of the model's turn */
     /* Write exactly the bytes that the template writes, and fail where the template fails. If false, four gaps of the
      * templates are filled: docs/chat.md. */
@@ -128,10 +132,11 @@ void chat_apply_wishes(const chat *c, chat_options *o);
 
 /* The result of comparing a template's text with a format: chat_format.detect. */
 typedef struct {
-    bool     known;           /* it writes the turns of the format */
-    bool     published;       /* it is one of the published templates, so `revision` is certain */
-    bool     empty_thought;   /* as in chat_options; valid if `known` */
-    int      revision;        /* the most similar one; the format's default when `known` is false */
+    bool     known;                       /* it writes the turns of the format */
+    bool     published;                   /* it is one of the published templates, so `revision` is certain */
+    bool     empty_thought;               /* as in chat_options; valid if `known` */
+    bool     thinking, preserve_thinking; /* what the template does unless the request says otherwise */
+    int      revision;                    /* the most similar one; the format's default when `known` is false */
     int      n_same, n_signs; /* n_same of n_signs text patterns that distinguish revisions match `revision` */
     uint64_t hash;            /* hash of the text without comments and white space */
 } chat_template;

@@ -67,3 +67,44 @@ const tok_family qwen35_tokens = {.scheme     = TOK_BYTE_LEVEL,
                                   .stops      = stop_names,
                                   .markup     = &markup,
                                   .no_bos     = true};
+
+/* --- the template -------------------------------------------------------------------------------*/
+const char *qwen35_revision_name(int revision)
+{
+    static const char *const names[QWEN35_REVISIONS] = {"Qwen 3.5 (up to 2B)", "Qwen 3.5", "Qwen 3.6", "Qwen 3.8"};
+    return names[revision];
+}
+
+static bool has(str text, const char *part) { return text.n && memmem(text.s, text.n, part, strlen(part)); }
+
+/* Each revision has something that the ones before it lack. */
+chat_template qwen35_detect(str text)
+{
+    static const uint64_t published[QWEN35_REVISIONS] = {0, 0, 0, 0};
+    chat_template         t                           = {.revision = QWEN35_LARGE, .n_signs = 3};
+    buf                   b;
+    buf_init(&b, (size_t)1 << 24);
+    str  code   = chat_template_compact(&b, text) ? buf_str(&b) : (str){0};
+    bool effort = has(code, "reasoning_effort"), preserve = has(code, "preserve_thinking");
+    bool small = has(code, "enable_thinkingisdefinedandenable_thinkingistrue%}{{-'<think>");
+    t.known    = has(code, "<|im_start|>") && has(code, "<think>");
+    if (t.known) t.revision = effort ? QWEN38 : preserve ? QWEN36 : small ? QWEN35_SMALL : QWEN35_LARGE;
+    t.n_same            = t.known ? t.n_signs : 0;
+    t.hash              = str_hash(code);
+    t.published         = t.known && published[t.revision] == t.hash;
+    t.thinking          = t.revision != QWEN35_SMALL;
+    t.preserve_thinking = t.revision == QWEN38;
+    buf_deinit(&b);
+    return t;
+}
+
+const chat_format qwen35_format = {
+    .title         = "Qwen 3.5",
+    .tokens        = &qwen35_tokens,
+    .outline       = "{{- if .Tools }}{{ .Tools }}{{ end }}{{ range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}"
+                     "<|im_end|>\n{{ end }}<|im_start|>assistant\n<think>\n",
+    .detect        = qwen35_detect,
+    .revision_name = qwen35_revision_name,
+    .render        = qwen35_render,
+    .parser        = &qwen35_parser_ops,
+};

@@ -259,6 +259,7 @@ static bool read_function(const reader *r, const place *fn, const json_value *f,
 
 static bool read_tool(const reader *r, const place *at, const json_value *v, chat_tool *out)
 {
+    out->source = v;
     return read_function(r, &(place){at, "function", 0}, json_find(v, "function"), out);
 }
 
@@ -310,7 +311,9 @@ static bool read_wishes(const reader *r, const place *up, const json_value *v, c
 {
     return read_wish(r, up, v, "enable_thinking", &c->thinking) &&
            read_wish(r, up, v, "preserve_thinking", &c->preserve_thinking) &&
-           read_wish(r, up, v, "add_generation_prompt", &c->add_generation_prompt);
+           read_wish(r, up, v, "add_vision_id", &c->add_vision_id) &&
+           read_wish(r, up, v, "add_generation_prompt", &c->add_generation_prompt) &&
+           read_str(r, up, v, "reasoning_effort", &c->effort, NULL);
 }
 
 /* Removes the last message from the conversation and makes it the beginning of the response. */

@@ -87,7 +87,7 @@ static bool feed(work *w, int from, int rows, err *e)
     int32_t      *row     = xnew_n(int32_t, (size_t)rows);
     bool          is_last = from + rows == (int)w->ids.n;
     size_t        F       = feature_width(w);
-    draft_rows    kept    = {.pos = from, .row = row, .n = rows, .hidden = is_last ? 0 : -1};
+    draft_rows    kept    = {.pos = from, .row = row, .token = w->ids.p + from, .n = rows, .hidden = is_last ? 0 : -1};
     step_clear(&g->step);
     for (int i = 0; i < rows; i++) {
         row[i] = i;
@@ -176,7 +176,7 @@ static void close_all(work *w)
 static bool resolve_drafter(err *e)
 {
     draft_options d = {.paths = {.item = {flags.drafter}, .n = 1}};
-    if (!cli_resolve_drafters(&d, false, e)) return false;
+    if (!cli_resolve_drafters(&d, flags.engine.path, e)) return false;
     flags.drafter = d.paths.item[0];
     return true;
 }

@@ -132,10 +132,10 @@ static void set_options(tandem_options *o, generate_flags *f)
     o->n_settings = (int)COUNT(alone);
 }
 
-bool generate_add_drafters(tandem_options *o, draft_options *d, bool model_is_nano, tandem_drafter room[OPT_LIST_MAX],
+bool generate_add_drafters(tandem_options *o, draft_options *d, const char *model, tandem_drafter room[OPT_LIST_MAX],
                            err *e)
 {
-    if (!cli_resolve_drafters(d, model_is_nano, e)) return false;
+    if (!cli_resolve_drafters(d, model, e)) return false;
     o->drafters   = room;
     o->n_drafters = d->paths.n;
     for (int i = 0; i < d->paths.n; i++)
@@ -156,7 +156,7 @@ bool generate_open(tandem **out, generate_flags *f, const checkpoint *files, con
     bool           nano = cli_is_nano(f->engine.path);
     if (!f->method_given) f->method = f->draft.paths.n || nano ? SPEC_AUTO : SPEC_OFF;
     set_options(&o, f);
-    if (f->method != SPEC_OFF && f->method != SPEC_NGRAM && !generate_add_drafters(&o, &f->draft, nano, drafters, e))
+    if (f->method != SPEC_OFF && f->method != SPEC_NGRAM && !generate_add_drafters(&o, &f->draft, f->engine.path, drafters, e))
         return false;
     o.progress     = progress_show;
     o.progress_ctx = &bar;

@@ -110,7 +110,7 @@ typedef struct {
 
 /* Resolves the drafters of the flags and sets them in tandem_options. o borrows d and `room`, which must live until the
  * engine is open. */
-bool generate_add_drafters(tandem_options *o, draft_options *d, bool model_is_nano, tandem_drafter room[OPT_LIST_MAX],
+bool generate_add_drafters(tandem_options *o, draft_options *d, const char *model, tandem_drafter room[OPT_LIST_MAX],
                            err *e);
 /* Opens an engine with one lane for the model of f->engine, whose path is resolved, and its drafters. Shows a progress
  * bar. Sets the method in f if the user gave none: auto with a drafter, else off. files, need_tok: as in engine_extra.

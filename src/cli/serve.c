@@ -200,7 +200,7 @@ static bool open_engine(void *ctx, const settings *changed, tandem **out, void (
     o.wake_ms       = WAKE_MS;
     o.wake          = wake;
     o.wake_ctx      = wake_ctx;
-    if (!generate_add_drafters(&o, &flags.draft, cli_is_nano(flags.engine.path), drafters, e)) return false;
+    if (!generate_add_drafters(&o, &flags.draft, flags.engine.path, drafters, e)) return false;
     for (int i = 0; i < o.n_drafters; i++) {
         drafters[i].required = true;
         drafters[i].name     = cli_id(drafters[i].path);
@@ -284,7 +284,7 @@ int cmd_serve(int argc, char **args)
     if ((code = check_usage(n_args, args))) return code;
     server_options_init(&o);
     if (!cli_resolve_model(&flags.engine.path, &e) || !checkpoint_open(&first_files, flags.engine.path, &e) ||
-        !cli_resolve_drafters(&flags.draft, cli_is_nano(flags.engine.path), &e))
+        !cli_resolve_drafters(&flags.draft, flags.engine.path, &e))
         return cli_fail(&e);
     if (!flags.alias.n) flags.alias.item[flags.alias.n++] = cli_id(flags.engine.path);
     o.model          = flags.alias.item[0];

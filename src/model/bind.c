@@ -139,40 +139,86 @@ static bool recode_matrix(const binder *b, weight_src *src, void **out, err *e)
     return ok;
 }
 
-bool bind_matrix(binder *b, weight **out, const tensor *t, int n_in, int n_out, int n_mats, err *e)
+/* Loads a weight whose source is set up, and counts it. */
+static bool load_weight(binder *b, weight **out, weight_src *src, err *e)
 {
-    owned     *w    = b->own;
-    weight_src src  = {t->type, n_in, n_out, n_mats, .data = t->data};
-    void      *copy = NULL;
-    if (!bind_check_shape(t, n_in, n_out, n_mats, e)) return false;
-    if (b->dry) return note_order(b, t, e);
-    assert(w->n_weights < w->max_each);
-    load_begin(b, t);
-    bool recode = wants_recoding(b, &src);
-    if (!recode) src.took = load_took, src.ctx = b;
-    bool ok = (!recode || recode_matrix(b, &src, &copy, e)) && w->o->weight_load(w->o, out, &src, e);
+    owned *w    = b->own;
+    void  *copy = NULL;
+    bool   ok   = (!wants_recoding(b, src) || recode_matrix(b, src, &copy, e)) && w->o->weight_load(w->o, out, src, e);
     mem_free(copy);
-    if (!ok) return err_wrap(e, "tensor '%.*s'", STR_ARG(t->name));
+    if (!ok) return false;
+    assert(w->n_weights < w->max_each);
     w->weights[w->n_weights++] = *out;
     w->weight_bytes += (*out)->bytes;
-    w->n_params += (uint64_t)n_in * (uint64_t)n_out * (uint64_t)n_mats;
+    w->n_params += (uint64_t)src->n_in * (uint64_t)src->n_out * (uint64_t)src->n_mats;
+    return true;
+}
+
+bool bind_matrix(binder *b, weight **out, const tensor *t, int n_in, int n_out, int n_mats, err *e)
+{
+    weight_src src = {t->type, n_in, n_out, n_mats, .data = t->data};
+    if (!bind_check_shape(t, n_in, n_out, n_mats, e)) return false;
+    if (b->dry) return note_order(b, t, e);
+    load_begin(b, t);
+    if (!wants_recoding(b, &src)) src.took = load_took, src.ctx = b;
+    if (!load_weight(b, out, &src, e)) return err_wrap(e, "tensor '%.*s'", STR_ARG(t->name));
     load_end(b);
     return true;
 }
 
-bool bind_vector(binder *b, dev *out, const tensor *t, int n, float scale, err *e)
+bool bind_stack(binder *b, weight **out, const tensor *const *t, int n_in, int n_out, int n_mats, err *e)
 {
-    if (!bind_check_shape(t, n, 1, 1, e)) return false;
+    weight_src src   = {t[0]->type, n_in, n_out, n_mats, .data = NULL};
+    size_t     bytes = t[0]->bytes, all;
+    for (int i = 0; i < n_mats; i++) {
+        if (!bind_check_shape(t[i], n_in, n_out, 1, e)) return false;
+        if (t[i]->type != src.type)
+            return err_set(e, ERR_FORMAT, "tensors '%.*s' and '%.*s' are of different types", STR_ARG(t[0]->name),
+                           STR_ARG(t[i]->name));
+        if (b->dry && !note_order(b, t[i], e)) return false;
+    }
+    if (b->dry) return true;
+    char *data = size_mul(&all, bytes, (size_t)n_mats) ? mem_try(all) : NULL;
+    if (!data)
+        return err_set(e, ERR_UNAVAILABLE, "no memory to stack %d tensors like '%.*s'", n_mats, STR_ARG(t[0]->name));
+    for (int i = 0; i < n_mats; i++) {
+        load_begin(b, t[i]);
+        memcpy(data + (size_t)i * bytes, t[i]->data, bytes);
+        load_end(b);
+    }
+    src.data = data;
+    bool ok  = load_weight(b, out, &src, e) || err_wrap(e, "tensor '%.*s'", STR_ARG(t[0]->name));
+    mem_free(data);
+    return ok;
+}
+
+bool bind_floats(binder *b, dev *out, const tensor *t, size_t n, void (*change)(float *v, size_t n, void *ctx),
+                 void *ctx, err *e)
+{
+    if (!quant_can_dequantise(t->type) ||
+        (uint64_t)t->dim[0] * (uint64_t)t->dim[1] * (uint64_t)t->dim[2] * (uint64_t)t->dim[3] != n)
+        return err_set(e, ERR_FORMAT, "tensor '%.*s' does not have %zu numbers that can be read as weights",
+                       STR_ARG(t->name), n);
     if (b->dry) return note_order(b, t, e);
     load_begin(b, t);
-    float *v = mem_try_n((size_t)n, sizeof *v);
+    float *v = mem_try_n(n, sizeof *v);
     if (!v) return err_set(e, ERR_LIMIT, "no memory for tensor '%.*s'", STR_ARG(t->name));
-    quant_dequantise(t->type, t->data, v, (size_t)n);
-    for (int i = 0; i < n; i++) v[i] *= scale;
-    bool ok = owned_put(b->own, out, v, (size_t)n * sizeof *v, e);
+    quant_dequantise(t->type, t->data, v, n);
+    if (change) change(v, n, ctx);
+    bool ok = owned_put(b->own, out, v, n * sizeof *v, e);
     mem_free(v);
     if (ok) load_end(b);
     return ok;
+}
+
+static void multiply(float *v, size_t n, void *scale)
+{
+    for (size_t i = 0; i < n; i++) v[i] *= *(const float *)scale;
+}
+
+bool bind_vector(binder *b, dev *out, const tensor *t, int n, float scale, err *e)
+{
+    return bind_check_shape(t, n, 1, 1, e) && bind_floats(b, out, t, (size_t)n, multiply, &scale, e);
 }
 
 bool bind_scalar(float *out, const tensor *t, err *e)

@@ -53,6 +53,11 @@ bool bind_check_shape(const tensor *t, int64_t d0, int64_t d1, int64_t d2, err *
 /* Bind t as n_mats matrices of [n_out][n_in], or as n floats multiplied by scale. b->own frees the result. */
 bool bind_matrix(binder *b, weight **out, const tensor *t, int n_in, int n_out, int n_mats, err *e);
 bool bind_vector(binder *b, dev *out, const tensor *t, int n, float scale, err *e);
+/* Loads n floats of a tensor of any shape, after `change` was applied to them; change may be NULL. */
+bool bind_floats(binder *b, dev *out, const tensor *t, size_t n, void (*change)(float *v, size_t n, void *ctx),
+                 void *ctx, err *e);
+/* Loads n_mats tensors of one type as the matrices of one weight, in this order. */
+bool bind_stack(binder *b, weight **out, const tensor *const *t, int n_in, int n_out, int n_mats, err *e);
 /* Reads one number, also in a dry pass. */
 bool bind_scalar(float *out, const tensor *t, err *e);
 /* Sets *out to rotate whole heads of D elements: freq[i] = theta^(-2i/D) / factor for the first `part` (a share) of the

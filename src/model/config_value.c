@@ -1,5 +1,7 @@
 #include "model/config_value.h"
 
+#include <stdio.h>
+
 bool config_int(const char *key, int64_t v, int64_t lo, int64_t hi, int *out, err *e)
 {
     if (v < lo || v > hi)
@@ -17,6 +19,33 @@ bool config_real(const char *key, double v, double lo, double hi, double *out, e
 }
 
 bool config_missing(const char *key, err *e) { return err_set(e, ERR_FORMAT, "%s is missing", key); }
+
+const gguf_value *gguf_arch_find(const gguf *g, const char *arch, const char *suffix, char key[CONFIG_KEY_MAX])
+{
+    snprintf(key, CONFIG_KEY_MAX, "%s.%s", arch, suffix);
+    return gguf_find(g, key);
+}
+
+bool gguf_arch_int(const gguf *g, const char *arch, const char *suffix, int64_t fallback, int64_t lo, int64_t hi,
+                   int *out, err *e)
+{
+    char              key[CONFIG_KEY_MAX];
+    const gguf_value *v = gguf_arch_find(g, arch, suffix, key);
+    int64_t           i = fallback;
+    if (!v && fallback == CONFIG_REQUIRED) return config_missing(key, e);
+    if (v && !gguf_int(v, &i)) return err_set(e, ERR_FORMAT, "%s is not an integer", key);
+    return config_int(key, i, lo, hi, out, e);
+}
+
+bool gguf_arch_real(const gguf *g, const char *arch, const char *suffix, double fallback, double lo, double hi,
+                    double *out, err *e)
+{
+    char              key[CONFIG_KEY_MAX];
+    const gguf_value *v = gguf_arch_find(g, arch, suffix, key);
+    double            d = fallback;
+    if (v && !gguf_real(v, &d)) return err_set(e, ERR_FORMAT, "%s is not a number", key);
+    return config_real(key, d, lo, hi, out, e);
+}
 
 const json_value *hf_present(const json_value *o, const char *key)
 {

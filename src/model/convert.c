@@ -66,24 +66,29 @@ static bool add_item(convert_plan *p, const tensor *src, const char *to, err *e)
     }
     if (!name) return err_set(e, ERR_UNAVAILABLE, "no memory for names");
     plan_item *x = &p->item[p->n++];
-    x->src = x->out = *src;
-    x->out.name     = str_of(name);
+    *x           = (plan_item){.src = *src, .out = *src};
+    x->out.name  = str_of(name);
     return true;
 }
 
-static bool add_found(convert_plan *p, const tensor *t, const char *to, err *e)
+bool plan_use(convert_plan *p, const tensor *t)
+{
+    p->used[t - tensor_at(p->cp->tensors, 0)] = true;
+    return true;
+}
+
+bool plan_found(convert_plan *p, const tensor *t, const char *to, err *e)
 {
     if (!quant_can_dequantise(t->type))
         return err_set(e, ERR_FORMAT, "tensor '%.*s' is of type %s, which cannot be read as weights", STR_ARG(t->name),
                        quant_name(t->type));
-    p->used[t - tensor_at(p->cp->tensors, 0)] = true;
-    return add_item(p, t, to, e);
+    return plan_use(p, t) && add_item(p, t, to, e);
 }
 
 bool plan_optional(convert_plan *p, const char *from, const char *to, err *e)
 {
     const tensor *t = tensor_find(p->cp->tensors, str_of(from));
-    return !t || add_found(p, t, to, e);
+    return !t || plan_found(p, t, to, e);
 }
 
 bool plan_tensor(convert_plan *p, const char *from, const char *to, int64_t d0, int64_t d1, err *e)
@@ -94,15 +99,35 @@ bool plan_tensor(convert_plan *p, const char *from, const char *to, int64_t d0, 
         return err_set(e, ERR_FORMAT, "tensor '%s' has shape [%lld, %lld, %lld, %lld], expected [%lld, %lld, 1, 1]",
                        from, (long long)t->dim[0], (long long)t->dim[1], (long long)t->dim[2], (long long)t->dim[3],
                        (long long)d0, (long long)d1);
-    return add_found(p, t, to, e);
+    return plan_found(p, t, to, e);
+}
+
+bool plan_made_2d(convert_plan *p, const char *to, const float *v, int n_in, int n_out, err *e)
+{
+    size_t n    = (size_t)n_in * (size_t)n_out;
+    float *copy = arena_try(&p->mem, n, sizeof *copy);
+    if (!copy) return err_set(e, ERR_UNAVAILABLE, "no memory for tensor '%s'", to);
+    memcpy(copy, v, n * sizeof *v);
+    tensor t = {.type   = QUANT_F32,
+                .n_dims = n_out > 1 ? 2 : 1,
+                .dim    = {n_in, n_out, 1, 1},
+                .data   = copy,
+                .bytes  = n * sizeof *v};
+    return add_item(p, &t, to, e);
 }
 
 bool plan_made(convert_plan *p, const char *to, const float *v, int n, err *e)
 {
-    float *copy = arena_new_n(&p->mem, float, n);
-    memcpy(copy, v, (size_t)n * sizeof *v);
-    tensor t = {.type = QUANT_F32, .n_dims = 1, .dim = {n, 1, 1, 1}, .data = copy, .bytes = (size_t)n * sizeof *v};
-    return add_item(p, &t, to, e);
+    return plan_made_2d(p, to, v, n, 1, e);
+}
+
+bool plan_computed(convert_plan *p, const tensor *like, const char *to, void (*compute)(const plan_item *x, char *to),
+                   const void *ctx, err *e)
+{
+    if (!add_item(p, like, to, e)) return false;
+    p->item[p->n - 1].compute = compute;
+    p->item[p->n - 1].ctx     = ctx;
+    return true;
 }
 
 /* --- tensors that are not converted -------------------------------------------------------------------------- */
@@ -194,7 +219,7 @@ static plan_fn *planner_for(const checkpoint *cp)
 {
     const model_family *f = family_of(cp);
     int                 k = drafter_kind_of(cp);
-    return k >= 0 ? drafter_kinds[k].plan : f ? f->plan : NULL;
+    return f ? f->plan : k >= 0 ? drafter_kinds[k].plan : NULL;
 }
 
 /* The directory's own name. */
@@ -222,7 +247,7 @@ static bool make_plan(convert_plan *p, const convert_options *opt, err *e)
     plan_fn    *plan = planner_for(p->cp);
     if (!plan)
         return err_set(e, ERR_INPUT,
-                       "models of kind '%.*s' cannot be converted, only gemma4, its assistants and DFlash "
+                       "models of kind '%.*s' cannot be converted, only Gemma 4, its assistants, Qwen 3.5 and DFlash "
                        "drafters",
                        STR_ARG(model_arch(p->cp)));
     if (!plan(p, e) || !find_tokenizer(p, opt, path, &tokenizer, e) || !plan_tokenizer(p, tokenizer, e)) return false;
@@ -237,13 +262,26 @@ static bool make_plan(convert_plan *p, const convert_options *opt, err *e)
 
 static void drop_piece(const void *ctx, const tensor *piece) { checkpoint_drop(ctx, piece); }
 
+static bool write_item(recoder *r, const plan_item *x, err *e)
+{
+    tensor made = x->src;
+    if (!x->compute) return recoder_put(r, &x->src, x->out.type, e);
+    char *data = mem_try(x->src.bytes);
+    if (!data) return err_set(e, ERR_UNAVAILABLE, "no memory for tensor '%.*s'", STR_ARG(x->out.name));
+    x->compute(x, data);
+    made.data = data;
+    bool ok   = recoder_put(r, &made, x->out.type, e);
+    mem_free(data);
+    return ok;
+}
+
 static bool write_tensors(convert_plan *p, const recode_options *opt, err *e)
 {
     size_t total = 0;
     bool   ok    = true;
     for (size_t i = 0; i < p->n; i++) total += p->item[i].src.bytes;
     recoder *r = recoder_new(p->w, opt, total, drop_piece, p->cp);
-    for (size_t i = 0; ok && i < p->n; i++) ok = recoder_put(r, &p->item[i].src, p->item[i].out.type, e);
+    for (size_t i = 0; ok && i < p->n; i++) ok = write_item(r, &p->item[i], e);
     recoder_free(r);
     return ok;
 }

@@ -7,10 +7,14 @@
 #include "model/dflash_config.h"
 #include "model/gemma4_config.h"
 
-typedef struct {
+typedef struct plan_item plan_item;
+struct plan_item {
     tensor src; /* in the directory, or computed (plan_made) */
     tensor out; /* with its name and type in the GGUF file */
-} plan_item;
+    /* Computes the src.bytes bytes of src when it is written (plan_computed). NULL: src.data has them. */
+    void (*compute)(const plan_item *x, char *to);
+    const void *ctx;
+};
 
 typedef struct convert_plan {
     const checkpoint *cp;   /* the directory */
@@ -36,13 +40,21 @@ void plan_u32_per_layer(convert_plan *p, const char *key, const int *v);
 bool plan_tensor(convert_plan *p, const char *from, const char *to, int64_t d0, int64_t d1, err *e);
 /* Plans the tensor in whatever shape it has, or does nothing when it is missing. */
 bool plan_optional(convert_plan *p, const char *from, const char *to, err *e);
-/* Plans a computed tensor of n floats, which are copied. */
+/* Plans a tensor of the directory as it is, and marks it as used. */
+bool plan_found(convert_plan *p, const tensor *t, const char *to, err *e);
+/* Plans a computed tensor of n floats, which are copied; plan_made_2d: of n_out rows of n_in floats. */
 bool plan_made(convert_plan *p, const char *to, const float *v, int n, err *e);
+bool plan_made_2d(convert_plan *p, const char *to, const float *v, int n_in, int n_out, err *e);
+/* Plans a tensor of the shape and type of `like` whose numbers `compute` makes when it is written. ctx is borrowed. */
+bool plan_computed(convert_plan *p, const tensor *like, const char *to, void (*compute)(const plan_item *x, char *to),
+                   const void *ctx, err *e);
+bool plan_use(convert_plan *p, const tensor *t); /* marks a tensor of the directory as used; returns true */
 
 /* Plan all keys and tensors of the directory of a kind of model, except its tokenizer. Set p->arch. */
 bool plan_gemma4(convert_plan *p, err *e);    /* convert_gemma4.c */
 bool plan_assistant(convert_plan *p, err *e); /* convert_gemma4.c */
 bool plan_dflash(convert_plan *p, err *e);    /* convert_dflash.c */
+bool plan_qwen35(convert_plan *p, err *e);    /* convert_qwen35.c */
 /* Put the keys alone. They need only p->w and p->arch. plan_gemma4_keys sets p->n_layers and p->n_vocab. */
 void plan_gemma4_keys(convert_plan *p, const gemma4_config *c);
 void plan_dflash_keys(convert_plan *p, const dflash_config *c);

@@ -105,18 +105,26 @@ static bool make_pool(dflash *m, const kv_class_spec *cls, err *e)
         return err_set(e, ERR_LIMIT, "the drafter's context of %d for %d lanes is too large", m->n_ctx, m->max_lanes);
     if (!kv_pool_new(&m->own_kv, m->o, &spec, e)) return false;
     kv_pool_set_queue(m->own_kv, m->q);
-    m->kv = m->own_kv;
     return true;
+}
+
+/* Two sequences per lane: the second is its first page as made. */
+static bool dflash_set_pool(drafter *d, kv_pool *p, err *e)
+{
+    dflash       *m   = (dflash *)d;
+    kv_class_spec cls = class_spec(&m->c, m->kv_type);
+    if (m->has_cls) kv_pool_drop_class(m->kv, m->cls);
+    m->kv      = p;
+    m->has_cls = p && kv_pool_add_class(p, &cls, 2 * m->max_lanes, dflash_max_slots(m), &m->cls, e);
+    return !p || m->has_cls;
 }
 
 static bool init_kv(dflash *m, const drafter_options *opt, err *e)
 {
     kv_class_spec cls = class_spec(&m->c, opt->kv_type);
-    m->kv             = opt->pool;
-    if (!m->kv && !make_pool(m, &cls, e)) return false;
-    /* two sequences per lane: the second is its first page as made */
-    m->has_cls = kv_pool_add_class(m->kv, &cls, 2 * m->max_lanes, dflash_max_slots(m), &m->cls, e);
-    return m->has_cls;
+    m->kv_type        = opt->kv_type;
+    if (!opt->pool && !make_pool(m, &cls, e)) return false;
+    return dflash_set_pool(&m->d, opt->pool ? opt->pool : m->own_kv, e);
 }
 
 static int whole_pages(int n) { return (n + KV_PAGE - 1) / KV_PAGE * KV_PAGE; }
@@ -214,6 +222,7 @@ bool dflash_open(drafter **out, target *t, const checkpoint *cp, const drafter_o
                           .take      = dflash_take,
                           .end       = dflash_end,
                           .need      = dflash_need,
+                          .set_pool  = dflash_set_pool,
                           .close     = dflash_close};
     binder b  = {.cp = cp, .own = &m->own, .dry = true, .recode = opt->quantise};
     bool   ok = load_drafter(m, &b, opt, e);

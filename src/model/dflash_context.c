@@ -246,19 +246,20 @@ bool dflash_fold_together(dflash *m, draft_lane *const *lanes, int n_lanes, err 
 /* Gathers the features of the target's rows at `to`. */
 static void gather(dflash *m, dev to, const int32_t *row, int n)
 {
-    int F = m->c.n_features;
+    int F = m->c.n_features, stride = m->d.t->n_features * m->d.t->n_embd;
     m->o->upload(m->q, m->s.index, row, (size_t)n * sizeof *row);
-    m->o->copy_rows(m->q, to, F, m->d.t->features, F, m->s.index, n, F);
+    m->o->copy_rows(m->q, to, F, draft_features(&m->d), stride, m->s.index, n, F);
 }
 
-/* Converts many rows at once, such as those of a prompt. Contiguous rows need no gathering. */
+/* Converts many rows at once, such as those of a prompt. Contiguous rows need no gathering, unless the target captures
+ * other features too. */
 static bool fold_now(dflash *m, draft_lane *l, const int32_t *row, int n, err *e)
 {
-    bool dense = true;
+    size_t F     = (size_t)m->c.n_features;
+    bool   dense = m->d.t->n_features == m->d.n_capture;
     for (int i = 1; i < n; i++) dense &= row[i] == row[0] + i;
     if (!dense) gather(m, m->s.features, row, n);
-    return dflash_fold_rows(
-        m, l, dense ? dev_at_f32(m->d.t->features, (size_t)row[0] * (size_t)m->c.n_features) : m->s.features, n, e);
+    return dflash_fold_rows(m, l, dense ? dev_at_f32(m->d.t->features, (size_t)row[0] * F) : m->s.features, n, e);
 }
 
 /* n <= MAX_ROWS. */
@@ -293,7 +294,6 @@ static bool observe_rows(dflash *m, draft_lane *l, const draft_rows *r, err *e)
 bool dflash_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 {
     dflash *m = (dflash *)d;
-    assert(d->t->n_features == d->n_capture);
     fault_no_alloc_begin("observe"); /* promise 4 */
     bool ok = r->n <= 0 || observe_rows(m, l, r, e);
     fault_no_alloc_end();

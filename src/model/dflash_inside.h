@@ -99,8 +99,9 @@ typedef struct {
     scratch       s;
     block_rows    rows;        /* rows of the pass that is being prepared */
     kv_pool      *kv, *own_kv; /* own_kv NULL: kv is borrowed */
-    int           cls;         /* its class in kv */
-    bool          has_cls;     /* cls was added */
+    cache_types   kv_type;
+    int           cls;     /* its class in kv */
+    bool          has_cls; /* cls was added */
     int           n_lanes, max_lanes;
     draft_lane  **lanes;    /* [max_lanes]; NULL: free */
     draft_job   **live;     /* [max_lanes]: jobs of the call that can draft */

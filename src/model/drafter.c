@@ -3,6 +3,9 @@
 #include "model/convert_plan.h"
 #include "model/dflash.h"
 #include "model/mtp.h"
+#include "model/qwen35_mtp.h"
+
+#include <assert.h>
 
 /* --- kinds --------------------------------------------------------------------------------------*/
 static bool is_dflash(const checkpoint *c)
@@ -16,15 +19,21 @@ static bool is_assistant(const checkpoint *c)
     return str_starts(model_arch(c), "gemma4") && str_ends(model_arch(c), "assistant");
 }
 
-static size_t no_kv(target *t, const checkpoint *c, const drafter_options *opt)
+static bool is_mtp(const checkpoint *c) { return is_assistant(c) || qwen35_has_mtp(c); }
+
+static bool open_mtp(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e)
 {
-    (void)t, (void)c, (void)opt;
-    return 0;
+    return (is_assistant(c) ? mtp_open : qwen35_mtp_open)(out, t, c, opt, e);
+}
+
+static size_t mtp_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt)
+{
+    return is_assistant(c) ? 0 : qwen35_mtp_kv_bytes(t, c, opt);
 }
 
 const drafter_kind_info drafter_kinds[DRAFTER_KINDS] = {
     [DRAFTER_DFLASH] = {"dflash", is_dflash, dflash_open, dflash_kv_bytes, plan_dflash},
-    [DRAFTER_MTP]    = {"mtp", is_assistant, mtp_open, no_kv, plan_assistant},
+    [DRAFTER_MTP]    = {"mtp", is_mtp, open_mtp, mtp_kv_bytes, plan_assistant},
     [DRAFTER_NGRAM]  = {.name = "ngram"},
 };
 
@@ -35,14 +44,24 @@ int drafter_kind_of(const checkpoint *c)
     return -1;
 }
 
+/* --- features -----------------------------------------------------------------------------------*/
+dev draft_features(const drafter *d)
+{
+    const target *t = d->t;
+    for (int at = 0; at + d->n_capture <= t->n_features; at++)
+        if (!memcmp(t->feature_id + at, d->capture_id, (size_t)d->n_capture * sizeof *d->capture_id))
+            return dev_at_f32(t->features, (size_t)at * (size_t)t->n_embd);
+    assert(!"the target does not capture the drafter's features");
+    return (dev){0};
+}
+
 /* --- any kind -----------------------------------------------------------------------------------*/
 bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e)
 {
     int k = drafter_kind_of(c);
     *out  = NULL;
     if (k < 0)
-        return err_set(e, ERR_INPUT, "'%.*s' is neither a DFlash drafter nor a Gemma 4 assistant",
-                       STR_ARG(model_arch(c)));
+        return err_set(e, ERR_INPUT, "'%.*s' is neither a DFlash drafter nor has an MTP head", STR_ARG(model_arch(c)));
     return drafter_kinds[k].open(out, t, c, opt, e);
 }
 

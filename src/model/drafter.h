@@ -43,8 +43,9 @@ typedef struct {
 
 /* The rows of the target's last step that were committed, in order. */
 typedef struct {
-    int32_t        pos; /* position of the first row; the others follow it */
-    const int32_t *row; /* [n] rows of the step, one per position */
+    int32_t        pos;   /* position of the first row; the others follow it */
+    const int32_t *row;   /* [n] rows of the step, one per position */
+    const int32_t *token; /* [n] their tokens */
     int            n;
     int            hidden; /* index of the last row in target->hidden; -1: none */
 } draft_rows;
@@ -67,7 +68,8 @@ struct drafter {
     int          trained_ctx; /* positions of its training; 0: not known */
     size_t       weight_bytes;
     int64_t      n_folded; /* rows of the target converted to its own K/V so far */
-    /* Features of the target to capture, as ids for target->capture. */
+    /* Features of the target that it reads, as ids for target->capture. The target may capture more, but these
+     * directly one after another: draft_features. */
     int capture_id[64], n_capture;
 
     bool (*lane_new)(drafter *d, draft_lane **out, err *e); /* *out is NULL on failure */
@@ -82,16 +84,17 @@ struct drafter {
     bool (*draft)(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
     void (*close)(drafter *d); /* requires that all lanes are freed */
 
-    /* For drafters with their own K/V in the target's pool: all of these, or none (begin NULL). The calls of a
-     * request:
-     *     begin   empties the lane, and reads t until `end`. Adds rows of this text that other requests left to the
-     *     tree. wish    returns the pages that a prefix hit needs; valid while l is
+    /* For drafters with their own K/V in the target's pool: all of these, or none (begin NULL). The calls of a request:
+     *     begin   empties the lane, and reads t until `end`. Adds rows of this text that other requests left to the tree
+     *     wish    returns the pages that a prefix hit needs; valid while l is
      *     take    takes over the K/V of a hit that ends with the node `at`
-     *     end     adds complete pages to the tree, or keeps their features for a later text; frees all pages */
+     *     end     adds complete pages to the tree, or keeps their features for a later text; frees all pages
+     * set_pool moves its K/V to another pool, NULL: to none. It requires that all lanes are freed. */
     void (*begin)(drafter *d, draft_lane *l, const draft_text *t);
     void (*wish)(const drafter *d, const draft_lane *l, kv_wish *out);
     void (*take)(drafter *d, draft_lane *l, kv_node *at);
     void (*end)(drafter *d, draft_lane *l);
+    bool (*set_pool)(drafter *d, kv_pool *p, err *e);
     void (*need)(const drafter *d, kv_need *n, int32_t n_pos); /* adds the pages of a request of n_pos positions */
 
     /* For `tandem draft` and tests: states of the first job of the last draft. DFlash: all rows of the block, the
@@ -133,6 +136,11 @@ size_t drafter_kv_bytes(target *t, const checkpoint *c, const drafter_options *o
  * longer text gets no drafts. */
 drafter *drafter_open_ngram(target *t, int32_t max_text);
 void     drafter_close(drafter *d); /* accepts NULL */
+
+/* --- for drafters: features ------------------------------------------------------------------------------------- */
+/* Returns the address of its features of row 0 of the target's step; those of the next row are n_features * n_embd floats
+ * later. */
+dev draft_features(const drafter *d);
 
 /* --- for drafters: picking draft tokens ------------------------------------------------------- */
 /* Scratch for picking, one per drafter. */

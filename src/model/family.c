@@ -1,8 +1,10 @@
 #include "model/family.h"
 
 #include "chat/gemma4.h"
+#include "chat/qwen35.h"
 #include "model/convert_plan.h"
 #include "model/gemma4.h"
+#include "model/qwen35.h"
 
 static const model_family gemma4_family = {
     .name     = "gemma4",
@@ -14,7 +16,18 @@ static const model_family gemma4_family = {
     .sampling = {.top_p = 1}, /* greedy */
 };
 
-const model_family *const model_families[] = {&gemma4_family, NULL};
+static const model_family qwen35_family = {
+    .name = "qwen35",
+    .arch = (const char *const[]){"qwen35", "qwen35moe", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text",
+                                  NULL},
+    .open = qwen35_open,
+    .describe = qwen35_describe,
+    .plan     = plan_qwen35,
+    .chat     = &qwen35_format,
+    .sampling = {.temp = 1, .top_p = 0.95f, .top_k = 20},
+};
+
+const model_family *const model_families[] = {&gemma4_family, &qwen35_family, NULL};
 enum { N_FAMILIES = sizeof model_families / sizeof *model_families - 1 };
 
 /* --- lookup -------------------------------------------------------------------------------------*/

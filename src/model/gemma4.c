@@ -18,6 +18,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "model/capture.h"
 #include "model/gemma4_roles.h"
 #include "ops/joined.h"
 
@@ -58,8 +59,7 @@ typedef struct {
     rope_params   rope_full, rope_sliding;
     layer        *layers;
     scratch       s;
-    int           capture_id[GEMMA4_MAX_LAYERS + 1];
-    uint64_t      capture_key; /* hash of the captures and their address */
+    captures      captured;
     owned         own;
 } gemma4;
 
@@ -394,20 +394,11 @@ static void ple_block(gemma4 *m, const layer *y, int l, int n)
     ops_norms(o, q, &to, n);
 }
 
-static void capture_before(gemma4 *m, int h, int n)
-{
-    int H = m->c.n_embd;
-    for (int i = 0; i < m->t.n_features; i++)
-        if (m->capture_id[i] == h)
-            m->o->copy_rows(m->t.q, dev_at_f32(m->t.features, (size_t)i * (size_t)H), m->t.n_features * H, m->s.x, H,
-                            (dev){0}, n, H);
-}
-
 static void run_layer(gemma4 *m, int l, kv_pool *pool, const step_rows *r)
 {
     const layer *y = &m->layers[l];
     int          n = r->n_rows;
-    capture_before(m, l, n);
+    captures_copy(&m->captured, &m->t, m->s.x, l, n);
     attention_block(m, y, l, pool, r);
     if (m->c.n_experts) ops_aside(m->o, m->t.q, ASIDE_BEGIN);
     dense_block(m, y, l, n);
@@ -435,7 +426,7 @@ static void forward(gemma4 *m, kv_pool *kv, const step_rows *r, dev want, int n_
     if (m->c.n_ple) per_layer_inputs(m, r);
     m->o->rms_norm(t->q, m->s.n, m->s.x, m->layers[0].n_in, r->n_rows, H, m->c.eps);
     for (int l = 0; l < m->c.n_layers; l++) run_layer(m, l, kv, r);
-    capture_before(m, m->c.n_layers, r->n_rows);
+    captures_copy(&m->captured, t, m->s.x, m->c.n_layers, r->n_rows);
     if (!n_want) return;
     m->o->copy_rows(t->q, m->s.n, H, m->s.x, H, want, n_want, H);
     m->o->rms_norm(t->q, t->hidden, m->s.n, m->n_out, n_want, H, m->c.eps);
@@ -444,7 +435,7 @@ static void forward(gemma4 *m, kv_pool *kv, const step_rows *r, dev want, int n_
 static uint64_t step_key(const gemma4 *m, const kv_pool *kv, const step *s)
 {
     uint64_t key = graph_key_at(kv_pool_key(kv), m);
-    return graph_key(graph_key(graph_key(key, m->capture_key), (uint64_t)s->n_rows), (uint64_t)s->n_want);
+    return graph_key(graph_key(graph_key(key, m->captured.key), (uint64_t)s->n_rows), (uint64_t)s->n_want);
 }
 
 static bool gemma4_step(target *t, kv_pool *kv, const step *s, err *e)
@@ -491,30 +482,14 @@ static void gemma4_head_top(target *t, int first, int n, int n_top)
 
 static bool gemma4_capture(target *t, const int *ids, int n_ids, err *e)
 {
-    gemma4 *m = (gemma4 *)t;
-    assert(n_ids >= 0 && n_ids <= m->c.n_layers + 1);
-    if (t->features.p) m->o->free(m->o, t->features);
-    t->features    = (dev){0};
-    t->n_features  = 0;
-    m->capture_key = 0;
-    if (!n_ids) return true;
-    if (!m->o->alloc(m->o, &t->features, (size_t)t->max_rows * (size_t)n_ids * (size_t)t->n_embd * sizeof(float), e))
-        return err_wrap(e, "cannot keep the hidden states of %d layers", n_ids);
-    for (int i = 0; i < n_ids; i++) {
-        assert(ids[i] >= 0 && ids[i] <= m->c.n_layers);
-        m->capture_id[i] = ids[i];
-        m->capture_key   = graph_key(m->capture_key, (uint64_t)ids[i]);
-    }
-    m->capture_key = graph_key_at(m->capture_key, t->features.p);
-    t->n_features  = n_ids;
-    return true;
+    return captures_select(&((gemma4 *)t)->captured, t, ids, n_ids, e);
 }
 
 /* --- open and close -----------------------------------------------------------------------------*/
 static void gemma4_close(target *t)
 {
     gemma4 *m = (gemma4 *)t;
-    if (t->features.p) m->o->free(m->o, t->features);
+    captures_free(t);
     owned_free(&m->own);
     if (t->q) m->o->queue_free(t->q);
     mem_free(m->layers);

@@ -9,42 +9,32 @@
 enum { MAX_WIDTH = 1 << 20, MAX_CONTEXT = 1 << 24 };
 
 /* --- GGUF ---------------------------------------------------------------------------------------*/
-static bool is_assistant(const gguf *g)
+static const char *arch_of(const gguf *g)
 {
     str arch = {0};
     gguf_str(gguf_find(g, "general.architecture"), &arch);
-    return str_is(arch, "gemma4-assistant");
+    return str_is(arch, "gemma4-assistant") ? "gemma4-assistant" : "gemma4";
 }
 
-static const gguf_value *find(const gguf *g, const char *suffix, char key[96])
+static const gguf_value *find(const gguf *g, const char *suffix, char key[CONFIG_KEY_MAX])
 {
-    snprintf(key, 96, "%s.%s", is_assistant(g) ? "gemma4-assistant" : "gemma4", suffix);
-    return gguf_find(g, key);
+    return gguf_arch_find(g, arch_of(g), suffix, key);
 }
 
 static bool g_int(const gguf *g, const char *suffix, int64_t fallback, int64_t lo, int64_t hi, int *out, err *e)
 {
-    char              key[96];
-    const gguf_value *v = find(g, suffix, key);
-    int64_t           i = fallback;
-    if (!v && fallback == CONFIG_REQUIRED) return config_missing(key, e);
-    if (v && !gguf_int(v, &i)) return err_set(e, ERR_FORMAT, "%s is not an integer", key);
-    return config_int(key, i, lo, hi, out, e);
+    return gguf_arch_int(g, arch_of(g), suffix, fallback, lo, hi, out, e);
 }
 
 static bool g_real(const gguf *g, const char *suffix, double fallback, double lo, double hi, double *out, err *e)
 {
-    char              key[96];
-    const gguf_value *v = find(g, suffix, key);
-    double            d = fallback;
-    if (v && !gguf_real(v, &d)) return err_set(e, ERR_FORMAT, "%s is not a number", key);
-    return config_real(key, d, lo, hi, out, e);
+    return gguf_arch_real(g, arch_of(g), suffix, fallback, lo, hi, out, e);
 }
 
 /* One number for all layers, or a list of one per layer. */
 static bool g_per_layer(const gguf *g, const char *suffix, int n_layers, int64_t lo, int64_t hi, int *out, err *e)
 {
-    char              key[96];
+    char              key[CONFIG_KEY_MAX];
     const gguf_value *v = find(g, suffix, key);
     if (!v) return config_missing(key, e);
     if (v->type == GGUF_ARRAY && v->n < (uint64_t)n_layers)
@@ -61,7 +51,7 @@ static bool g_per_layer(const gguf *g, const char *suffix, int n_layers, int64_t
 static bool g_pattern(const gguf *g, gemma4_config *c, err *e)
 {
     int               flag[GEMMA4_MAX_LAYERS];
-    char              key[96];
+    char              key[CONFIG_KEY_MAX];
     const gguf_value *v      = find(g, "attention.sliding_window_pattern", key);
     int64_t           period = 6;
     if (v && v->type == GGUF_ARRAY) {
@@ -109,7 +99,7 @@ static bool from_gguf(gemma4_config *c, const checkpoint *cp, err *e)
 {
     const gguf *g = cp->gguf;
     double      eps, softcap;
-    c->assistant        = is_assistant(g);
+    c->assistant        = !strcmp(arch_of(g), "gemma4-assistant");
     c->rotary_part      = 0.25;
     c->rope_factor_full = c->rope_factor_sliding = 1;
     if (!g_int(g, "block_count", CONFIG_REQUIRED, 1, GEMMA4_MAX_LAYERS, &c->n_layers, e) ||

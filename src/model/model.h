@@ -94,8 +94,9 @@ struct target {
      * [max_rows][n_features * n_embd]. n_ids 0 ends it. Allocates: not inside a step. On failure nothing is
      * captured. */
     bool (*capture)(target *t, const int *ids, int n_ids, err *e);
-    dev features;
-    int n_features; /* number of ids */
+    dev        features;
+    int        n_features; /* number of ids */
+    const int *feature_id; /* [n_features] */
 
     /* Enqueues the rows on q. Writes the wanted rows' states after the final norm to `hidden` [n_want][n_embd], which
      * is valid until the next step. Errors of the device may be reported by o->check after a sync only; the K/V of the

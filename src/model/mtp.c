@@ -19,6 +19,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "model/config_value.h"
+#include "model/draft_chain.h"
 #include "model/gemma4_roles.h"
 
 #include <assert.h>
@@ -432,27 +433,16 @@ static bool mtp_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 }
 
 /* --- a round of drafting ------------------------------------------------------------------------*/
-/* Sorts the jobs of a group, longest first, so that a finished job is always the last row. */
-typedef struct {
-    draft_job *job[HEAD_ROWS];
-    int        n;
-} group;
-
 static bool can_draft(const draft_job *j) { return j->lane->known && j->lane->n_pos == j->n_text - 1; }
 
-static void group_add(group *g, draft_job *j)
-{
-    int i = g->n++;
-    for (; i > 0 && g->job[i - 1]->n_want < j->n_want; i--) g->job[i] = g->job[i - 1];
-    g->job[i] = j;
-}
-
 /* Uploads positions and lanes, which stay the same for the whole round. */
-static step_rows upload_rows(mtp *m, const group *g)
+static bool begin_pass(drafter *d, const draft_group *g, int guess, step_rows *out, err *e)
 {
-    draft_step_rows r = {0};
-    dev             d = m->s.rows;
-    for (int i = 0; i < g->n; i++) {
+    mtp            *m    = (mtp *)d;
+    draft_step_rows r    = {0};
+    dev             rows = m->s.rows, pos = dev_at(rows, offsetof(draft_step_rows, pos));
+    (void)e;
+    for (int i = 0; guess == 0 && i < g->n; i++) {
         const draft_job *j = g->job[i];
         r.token[i]         = j->text[j->n_text - 1];
         r.pos[i]           = j->n_text - 1;
@@ -461,76 +451,32 @@ static step_rows upload_rows(mtp *m, const group *g)
         r.place[i]         = j->lane->place;
         assert(r.token[i] >= 0 && r.token[i] < m->c.n_vocab);
     }
-    m->d.t->o->upload(m->d.t->q, d, &r, sizeof r);
-    dev pos = dev_at(d, offsetof(draft_step_rows, pos)); /* no slot is written and no parent is read */
-    return (step_rows){.token = d,
+    if (guess == 0) d->t->o->upload(d->t->q, rows, &r, sizeof r);
+    *out = (step_rows){.token = rows, /* no slot is written and no parent is read */
                        .pos   = pos,
-                       .lane  = dev_at(d, offsetof(draft_step_rows, lane)),
+                       .lane  = dev_at(rows, offsetof(draft_step_rows, lane)),
                        .slot  = pos,
                        .root  = pos,
-                       .last  = dev_at(d, offsetof(draft_step_rows, last))};
-}
-
-static void keep_row(mtp *m, int guess, int row)
-{
-    const ops *o = m->d.t->o;
-    size_t     d = (size_t)m->c.n_embd, V = (size_t)m->c.n_vocab, g = (size_t)guess, r = (size_t)row;
-    o->copy_rows(m->d.t->q, dev_at_f32(m->d.draft_hidden, g * d), (int)d, dev_at_f32(m->s.y, r * d), (int)d, (dev){0},
-                 1, (int)d);
-    o->copy_rows(m->d.t->q, dev_at_f32(m->d.draft_logits, g * V), (int)V, dev_at_f32(m->s.logits, r * V), (int)V,
-                 (dev){0}, 1, (int)V);
-}
-
-/* Picks a draft token of each of the group's jobs, and stores it where the next pass reads it. */
-static bool pick_guess(mtp *m, group *g, int guess, const draft_job *kept, err *e)
-{
-    const ops *o = m->d.t->o;
-    queue     *q = m->d.t->q;
-    for (int i = 0; i < g->n; i++) {
-        draft_job *j    = g->job[i];
-        dev        next = dev_at(m->s.rows, (size_t)i * sizeof(int32_t));
-        if (m->keep_rows && j == kept) keep_row(m, guess, i);
-        if (!draft_pick(&m->pick, j, dev_at_f32(m->s.logits, (size_t)i * (size_t)m->c.n_vocab), guess, 1, e))
-            return false;
-        if (j->later) /* copied as floats: 4 bytes each */
-            o->copy_rows(q, next, 1, dev_at(j->guesses, (size_t)guess * sizeof(int32_t)), 1, (dev){0}, 1, 1);
-        else
-            o->upload(q, next, &j->token[guess], sizeof(int32_t));
-        j->n = guess + 1;
-    }
+                       .last  = dev_at(rows, offsetof(draft_step_rows, last))};
     return true;
 }
 
-static bool draft_group(mtp *m, kv_pool *kv, group *g, const draft_job *kept, err *e)
-{
-    step_rows r = upload_rows(m, g);
-    for (int guess = 0; guess < g->job[0]->n_want; guess++) {
-        while (g->job[g->n - 1]->n_want <= guess) g->n--;
-        r.n_rows = g->n;
-        forward(m, kv, &r, guess == 0);
-        if (!pick_guess(m, g, guess, kept, e)) return false;
-    }
-    return true;
-}
+static void run_pass(drafter *d, kv_pool *kv, const step_rows *r, int guess) { forward((mtp *)d, kv, r, guess == 0); }
 
 static bool mtp_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
 {
-    mtp  *m  = (mtp *)d;
-    bool  ok = true;
-    group g  = {.n = 0};
-    for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0, jobs[i]->later = false;
-    fault_no_alloc_begin("draft"); /* promise 4 */
+    mtp        *m = (mtp *)d;
+    draft_chain c = {.d         = d,
+                     .pick      = &m->pick,
+                     .max_rows  = m->max_rows,
+                     .logits    = m->s.logits,
+                     .token     = m->s.rows,
+                     .hidden    = m->s.y,
+                     .can_draft = can_draft,
+                     .begin     = begin_pass,
+                     .run       = run_pass};
     kv_pool_flush(kv, d->t->q);
-    for (int i = 0; ok && i < n_jobs; i++) {
-        assert(jobs[i]->n_want <= DRAFT_MAX);
-        if (jobs[i]->n_want > 0 && can_draft(jobs[i])) group_add(&g, jobs[i]);
-        if (g.n == m->max_rows || (g.n && i == n_jobs - 1)) {
-            ok  = draft_group(m, kv, &g, jobs[0], e);
-            g.n = 0;
-        }
-    }
-    fault_no_alloc_end();
-    return ok;
+    return draft_chain_run(&c, kv, jobs, n_jobs, e);
 }
 
 /* --- open and close -----------------------------------------------------------------------------*/

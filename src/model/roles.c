@@ -1,5 +1,6 @@
 #include "model/roles.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* --- names --------------------------------------------------------------------------------------*/
@@ -59,11 +60,29 @@ bool role_matrix(role_binder *g, weight **out, int role, int layer, err *e)
     return role_require(g, role, layer, &t, e) && bind_matrix(&g->b, out, t, size[0], size[1], size[2], e);
 }
 
+float role_changed(role_change change, float x)
+{
+    return change == ROLE_PLUS_ONE ? 1 + x : change == ROLE_NEG_EXP ? -expf(x) : x;
+}
+
+typedef struct {
+    role_change change;
+    float       scale;
+} vector_change;
+
+static void change_vector(float *v, size_t n, void *how_)
+{
+    const vector_change *how = how_;
+    for (size_t i = 0; i < n; i++) v[i] = role_changed(how->change, v[i]) * how->scale;
+}
+
 bool role_vector(role_binder *g, dev *out, int role, int layer, float scale, err *e)
 {
     const tensor *t;
-    int           n = role_size(g->t, g->config, role, 0, layer);
-    return role_require(g, role, layer, &t, e) && bind_vector(&g->b, out, t, n, scale, e);
+    int           n   = role_size(g->t, g->config, role, 0, layer);
+    vector_change how = {g->hf_prefix ? (role_change)g->t->role[role].change : ROLE_SAME, scale};
+    return role_require(g, role, layer, &t, e) && bind_check_shape(t, n, 1, 1, e) &&
+           bind_floats(&g->b, out, t, (size_t)n, change_vector, &how, e);
 }
 
 bool role_scalar(const role_binder *g, float *out, int role, int layer, err *e)

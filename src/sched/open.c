@@ -65,6 +65,8 @@ static void choose_format(opened_model *m, const checkpoint *files)
     m->format             = (chat_options){.format                = f,
                                            .revision              = t.revision,
                                            .empty_thought         = t.known ? t.empty_thought : m->model->empty_thought,
+                                           .thinking              = t.thinking,
+                                           .preserve_thinking     = t.preserve_thinking,
                                            .add_generation_prompt = true};
     if (ok) log_format(f, &t, m->template_text.n > 0);
 }

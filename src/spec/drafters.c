@@ -38,6 +38,19 @@ static void note_files(spec *s, draft_slot *k, const checkpoint *cp)
     k->files      = l;
 }
 
+/* Has the target capture what the open drafters read, and `fresh`, which may be NULL. */
+static bool capture_features(spec *s, const drafter *fresh, err *e)
+{
+    int id[64 * DRAFTER_KINDS], n = 0;
+    for (int i = 0; i <= DRAFTER_KINDS; i++) {
+        const drafter *d = i < DRAFTER_KINDS ? s->slots[i].d : fresh;
+        if (!d || (d == fresh && i < DRAFTER_KINDS)) continue;
+        memcpy(id + n, d->capture_id, (size_t)d->n_capture * sizeof *id);
+        n += d->n_capture;
+    }
+    return s->t->capture(s->t, id, n, e);
+}
+
 static bool open_slot_from(spec *s, draft_slot *k, const checkpoint *cp, err *e)
 {
     drafter_options opt   = k->src.opt;
@@ -50,7 +63,7 @@ static bool open_slot_from(spec *s, draft_slot *k, const checkpoint *cp, err *e)
     bool ok = drafter_open(&k->d, s->t, cp, &opt, e);
     k->type = opt.quantise == QUANT_F32 ? checkpoint_type(cp) : opt.quantise;
     note_files(s, k, cp);
-    if (ok && k->d->n_capture && !s->t->capture(s->t, k->d->capture_id, k->d->n_capture, e)) {
+    if (ok && k->d->n_capture && !capture_features(s, k->d, e)) {
         drafter_close(k->d);
         k->d = NULL;
         ok   = false;
@@ -93,26 +106,39 @@ bool spec_drafter_method(const spec_draft_source *src, spec_method *out, err *e)
     return method_of(src->files, src, out, e);
 }
 
-/* Sets *out to the drafter's method, *kv_bytes to the size of its own K/V, and the fingerprint and files of the slot.
- * */
-static bool probe_slot(spec *s, draft_slot *k, const checkpoint *cp, spec_method *out, size_t *kv_bytes, err *e)
+bool move_drafters(spec *s, kv_pool *to, err *e)
+{
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
+        drafter *d = s->slots[i].d;
+        if (!d || !d->set_pool) continue;
+        for (int n = 0; n < s->opt.max_lanes; n++)
+            if (s->lanes[n]) lane_drop_drafter(s->lanes[n], (drafter_kind)i);
+        if (!d->set_pool(d, to, e)) return false;
+    }
+    return true;
+}
+
+/* Sets *out to the drafter's method, and the size of its own K/V, the fingerprint and the files of the slot. */
+static bool probe_slot(spec *s, draft_slot *k, const checkpoint *cp, spec_method *out, err *e)
 {
     drafter_options opt = k->src.opt;
     opt.max_lanes       = s->opt.max_lanes;
     if (!method_of(cp, &k->src, out, e)) return false;
-    *kv_bytes = drafter_kv_bytes(s->t, cp, &opt);
+    k->kv_bytes = drafter_kv_bytes(s->t, cp, &opt);
     if (k->src.fingerprint) fingerprint_checkpoint(cp, k->fingerprint);
     note_files(s, k, cp);
     return true;
 }
 
-/* Enlarges the pool for the drafter, if its size was not given and no request is running. */
+/* Enlarges the pool for one more drafter, if its size was not given and no request is running. */
 static bool make_room(spec *s, size_t kv_bytes, err *e)
 {
-    if (s->opt.kv_bytes || kv_bytes <= s->extra) return true;
+    size_t before = s->extra;
+    for (int i = 0; i < DRAFTER_KINDS; i++)
+        if (s->slots[i].given && !s->slots[i].failed) kv_bytes += s->slots[i].kv_bytes;
+    if (s->opt.kv_bytes || kv_bytes <= before) return true;
     for (int i = 0; i < s->opt.max_lanes; i++)
         if (s->lanes[i] && s->lanes[i]->live) return true;
-    size_t before = s->extra;
     if (open_pool(s, kv_bytes, e)) return true;
     close_pool(s);
     s->extra = before;
@@ -133,13 +159,12 @@ static void keep_failed(spec *s, draft_slot *fresh, spec_method m, const err *wh
 
 static bool add_slot(spec *s, draft_slot *fresh, const checkpoint *cp, spec_method *m, err *e)
 {
-    size_t kv_bytes = 0;
-    if (!probe_slot(s, fresh, cp, m, &kv_bytes, e)) return false;
+    if (!probe_slot(s, fresh, cp, m, e)) return false;
     draft_slot *k = &s->slots[spec_method_drafter(*m)];
     if (k->given)
         return err_set(e, ERR_INPUT, "%s: there is already a drafter of this kind, %s", name_of(&fresh->src),
                        name_of(&k->src));
-    if (!make_room(s, kv_bytes, e) || (!fresh->src.lazy && !open_slot_from(s, fresh, cp, e))) return false;
+    if (!make_room(s, fresh->kv_bytes, e) || (!fresh->src.lazy && !open_slot_from(s, fresh, cp, e))) return false;
     *k = *fresh;
     return true;
 }
@@ -163,12 +188,11 @@ bool spec_add_drafter(spec *s, const spec_draft_source *src, err *e)
 /* Opens a drafter that could not be opened before: its file may have been replaced. */
 static bool retry_slot(spec *s, draft_slot *k, drafter_kind i, err *e)
 {
-    size_t      kv_bytes = 0;
     spec_method m;
     checkpoint *cp;
     k->src.method = spec_chain_method(i);
     if (!open_file(&cp, &k->src, e)) return false;
-    bool ok = probe_slot(s, k, cp, &m, &kv_bytes, e) && make_room(s, kv_bytes, e) && open_slot_from(s, k, cp, e);
+    bool ok = probe_slot(s, k, cp, &m, e) && make_room(s, k->kv_bytes, e) && open_slot_from(s, k, cp, e);
     checkpoint_close(cp);
     return ok;
 }
@@ -259,9 +283,10 @@ static void close_slot(spec *s, drafter_kind i)
             lane_drop_drafter(s->lanes[n], i);
             s->lanes[n]->uses[i] = false;
         }
-    if (k->d->n_capture) s->t->capture(s->t, NULL, 0, NULL);
+    bool captured = k->d->n_capture > 0;
     drafter_close(k->d);
     k->d = NULL;
+    if (captured) capture_features(s, NULL, NULL);
 }
 
 void close_drafters(spec *s)

@@ -18,6 +18,7 @@ typedef struct {
     char                   fingerprint[FINGERPRINT_MAX];
     const checkpoint_list *files; /* one of spec.file_lists; NULL: never opened */
     char                   problem[512];
+    size_t                 kv_bytes; /* size of its own K/V for all lanes */
 } draft_slot;
 
 /* One row of a step whose logits are computed. */
@@ -35,7 +36,7 @@ struct spec {
     target          *t;
     kv_pool         *kv;
     kv_prefix       *tree;  /* NULL: no prefix cache */
-    size_t           extra; /* bytes of the pool that were added for a drafter's own K/V */
+    size_t           extra; /* bytes of the pool that were added for the drafters' own K/V */
     spec_options     opt;
     draft_slot       slots[DRAFTER_KINDS];
     checkpoint_list *file_lists; /* lists of the drafters' files, linked by next */
@@ -127,10 +128,15 @@ struct spec_lane {
 static inline int max_kept_rows(const target *t) { return t->max_kept_rows > 0 ? t->max_kept_rows : t->max_rows; }
 
 /* pages.c */
-/* Replaces the pool and the prefix tree by new ones, with `extra` bytes for a drafter's own K/V. Requires that no
+/* Replaces the pool and the prefix tree by new ones, with `extra` bytes for the drafters' own K/V. Requires that no
  * request is running. On failure there is no pool. */
 bool open_pool(spec *s, size_t extra, err *e);
 void close_pool(spec *s);
+/* drafters.c */
+/* Moves the K/V of the open drafters to the pool, or out of their pool if it is NULL. Their lanes are made again when
+ * requests begin. */
+bool move_drafters(spec *s, kv_pool *to, err *e);
+/* pages.c */
 /* Opens the pool if it was lost: when a larger one for a drafter and the old one could not be allocated. */
 bool need_pool(spec *s, err *e);
 /* Reserves memory for the request, whose text and options are set, and takes over its cached prefix. Fails with

@@ -57,12 +57,13 @@ bool open_pool(spec *s, size_t extra, err *e)
     if (!pool_bytes(s, &kvs.max_bytes)) return err_set(e, ERR_LIMIT, "a context of %d is too large", s->opt.n_ctx);
     if (!kv_pool_new(&s->kv, s->t->o, &kvs, e)) return false;
     kv_pool_set_queue(s->kv, s->t->q);
-    return s->opt.no_prefix || kv_prefix_new(&s->tree, s->kv, e);
+    return (s->opt.no_prefix || kv_prefix_new(&s->tree, s->kv, e)) && move_drafters(s, s->kv, e);
 }
 
 void close_pool(spec *s)
 {
     for (int i = 0; i < s->opt.max_lanes; i++) assert(!s->lanes[i] || !s->lanes[i]->live);
+    move_drafters(s, NULL, NULL);
     kv_prefix_free(s->tree);
     kv_pool_free(s->kv);
     s->tree = NULL;
@@ -212,7 +213,7 @@ static bool lacks_first_page(const spec_lane *l, const kv_wish *wish, int n_wish
 static void show_first_page(spec_lane *l)
 {
     int32_t    row[KV_PAGE];
-    draft_rows r = {.pos = 0, .row = row, .n = KV_PAGE, .hidden = -1};
+    draft_rows r = {.pos = 0, .row = row, .token = l->text, .n = KV_PAGE, .hidden = -1};
     for (int i = 0; i < KV_PAGE; i++) row[i] = i;
     for (int i = 0; i < DRAFTER_KINDS; i++) {
         drafter *d = l->s->slots[i].d;

@@ -125,7 +125,7 @@ static void roll_back(spec_lane *l, bool ran)
 static void show_drafters(spec_lane *l, int32_t pos, int n_tree, int hidden)
 {
     int32_t   *row = l->s->row;
-    draft_rows r   = {.pos = pos, .row = row, .n = l->n_chunk, .hidden = hidden};
+    draft_rows r   = {.pos = pos, .row = row, .token = l->text + pos, .n = l->n_chunk, .hidden = hidden};
     for (int i = 0; i < l->n_chunk; i++) row[i] = l->first_row + i;
     for (int i = 1; i < n_tree; i++) row[r.n++] = l->first_row + l->n_chunk - 1 + l->path[i];
     for (int i = 0; i < DRAFTER_KINDS; i++) {

@@ -256,8 +256,8 @@ static bool run_one_draft(const runner *r, const checkpoint *c, err *e)
     for (int i = 0; i < PROMPT; i++) row[i] = i;
     if (!drafter_open(&d, m, c, &opt, e) || !d->lane_new(d, &lane, e)) return false;
     if (!m->capture(m, d->capture_id, d->n_capture, e) || !m->step(m, r->kv, s, e)) return false;
-    if (!d->observe(d, lane, &(draft_rows){0, row, 8, -1}, e)) return false;
-    if (!d->observe(d, lane, &(draft_rows){8, row + 8, PROMPT - 8, 0}, e)) return false;
+    if (!d->observe(d, lane, &(draft_rows){.row = row, .n = 8, .hidden = -1}, e)) return false;
+    if (!d->observe(d, lane, &(draft_rows){.pos = 8, .row = row + 8, .n = PROMPT - 8}, e)) return false;
     *job = (draft_job){.lane   = lane,
                        .text   = s->token,
                        .n_text = PROMPT + 1,

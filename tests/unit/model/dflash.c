@@ -502,6 +502,7 @@ TEST(dflash_gives_all_memory_back)
             CHECK_INT(n_live, n);
         }
         dflash_rig_drop(&g);
+        CHECK_OK(g.m->capture(g.m, NULL, 0, &e), e);
         CHECK_INT(n_live, 0);
         for (long k = 1; k < 1000; k++) { /* each allocation that may fail, in turn */
             checkpoint *cp = NULL;

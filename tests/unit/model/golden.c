@@ -1,12 +1,13 @@
 /* The reference vectors: logits, hidden states and greedy continuations of Hugging Face transformers in float64. */
 #include "backends.h"
+#include "kv/lane.h"
 #include "model/model.h"
 #include "test.h"
 
 typedef struct {
     target      *m;
     kv_pool     *kv;
-    kv_seq      *seq;
+    kv_lane     *lane;
     step         s;
     safetensors *ref;
     double       abs_tol, rel_tol;
@@ -28,17 +29,24 @@ static bool open_rig(test_case *t, rig2 *g, const char *name, const char *device
     checkpoint_close(cp);
     if (!ok) return false;
     for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].types = cache_types_both(CACHE_F32);
-    kv_pool_spec spec = {.classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = 1, .max_slots = 256};
+    kv_pool_spec spec = {.classes       = g->m->kv_class,
+                         .n_classes     = g->m->n_kv_classes,
+                         .states        = g->m->state,
+                         .n_states      = g->m->n_states,
+                         .max_kept_rows = 1,
+                         .max_lanes     = 1,
+                         .max_slots     = 256};
     CHECK(kv_bytes_for(&spec, 256, &spec.max_bytes));
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
-    g->seq = kv_seq_new(g->kv, 0);
+    kv_pool_set_queue(g->kv, g->m->q);
+    g->lane = kv_lane_new(g->kv);
     step_init(&g->s, g->m->max_rows);
     return true;
 }
 
 static void close_rig(rig2 *g)
 {
-    if (g->seq) kv_seq_free(g->seq);
+    if (g->lane) kv_lane_free(g->lane);
     kv_pool_free(g->kv);
     step_deinit(&g->s);
     model_close(g->m);
@@ -74,11 +82,13 @@ static float *feed(test_case *t, rig2 *g, const int32_t *id, int n)
     target *m   = g->m;
     float  *out = xnew_n(float, (size_t)n *(size_t)m->n_vocab);
     err     e   = {0};
-    int     pos = kv_seq_len(g->seq);
-    CHECK_OK(kv_seq_grow(g->seq, pos + n, &e), e);
+    int     pos = kv_lane_len(g->lane);
+    kv_step_begin(g->kv);
+    CHECK_OK(kv_lane_grow(g->lane, n, 0, &e), e);
     step_clear(&g->s);
     for (int i = 0; i < n; i++) step_add(&g->s, 0, pos + i, id[i], true);
     CHECK_OK(m->step(m, g->kv, &g->s, &e), e);
+    kv_lane_commit(g->lane, NULL, 0);
     for (int first = 0; first < n; first += HEAD_ROWS) {
         int rows = n - first < HEAD_ROWS ? n - first : HEAD_ROWS;
         m->head(m, first, rows);
@@ -151,7 +161,8 @@ static void check_case(test_case *t, rig2 *g, int n_case)
     if (n_case == 1) check_hidden(t, g, n_case, (int)T);
     check_greedy(t, g, n_case, argmax(logits + (T - 1) * (size_t)g->m->n_vocab, g->m->n_vocab));
     mem_free(logits);
-    kv_seq_cut(g->seq, 0);
+    kv_lane_free(g->lane);
+    g->lane = kv_lane_new(g->kv);
 }
 
 static void check_model(test_case *t, const char *name)
@@ -172,4 +183,6 @@ static void check_model(test_case *t, const char *name)
 
 TEST(model_golden_dense) { check_model(t, "gemma4-dense"); }
 TEST(model_golden_moe) { check_model(t, "gemma4-moe"); }
+TEST(model_golden_qwen_dense) { check_model(t, "qwen35-dense"); }
+TEST(model_golden_qwen_moe) { check_model(t, "qwen35-moe"); }
 TEST(model_golden_ple) { check_model(t, "gemma4-ple"); }

@@ -99,7 +99,7 @@ static int32_t feed(test_case *t, rig *g, int lane, const int32_t *id, int n)
         row[i] = i;
     }
     CHECK_OK(m->step(m, g->kv, &g->s, &e), e);
-    if (g->d) CHECK_OK(g->d->observe(g->d, g->lane[lane], &(draft_rows){pos, row, n, 0}, &e), e);
+    if (g->d) CHECK_OK(g->d->observe(g->d, g->lane[lane], &(draft_rows){.pos = pos, .row = row, .n = n}, &e), e);
     m->head(m, 0, 1);
     CHECK_OK(m->o->alloc(m->o, &picked, sizeof next, &e), e);
     m->o->argmax(m->q, picked, m->logits, 1, m->n_vocab);
@@ -346,11 +346,11 @@ TEST(mtp_drafts_only_where_it_knows_the_state)
         again = last;
         draft(t, &g, &again);
         CHECK(again.n == DRAFT_MAX && memcmp(again.token, j.token, sizeof j.token) == 0);
-        CHECK_OK(g.d->observe(g.d, g.lane[0], &(draft_rows){n - 1, &row, 0, -1}, &e), e); /* nothing became text */
+        CHECK_OK(g.d->observe(g.d, g.lane[0], &(draft_rows){.pos = n - 1, .row = &row, .hidden = -1}, &e), e); /* nothing became text */
         again = last;
         draft(t, &g, &again);
         CHECK_INT(again.n, DRAFT_MAX);
-        CHECK_OK(g.d->observe(g.d, g.lane[0], &(draft_rows){n - 2, &row, 1, -1}, &e), e);
+        CHECK_OK(g.d->observe(g.d, g.lane[0], &(draft_rows){.pos = n - 2, .row = &row, .n = 1, .hidden = -1}, &e), e);
         check_no_draft(t, &g, text, n);
     }
     close_rig(&g);
@@ -690,7 +690,7 @@ static const misfit misfits_moe[] = {
     {SET(MOE, "rope_theta", "10000.0", "-1.0"), "rope_theta is -1"},
     {SET(MOE, "intermediate_size", "128", "64"), "has shape"},
     {SET(MOE, "model_type", "\"gemma4_assistant\"", "\"gemma4_text\""),
-     "'gemma4_text' is neither a DFlash drafter nor a Gemma 4 assistant"},
+     "'gemma4_text' is neither a DFlash drafter nor has an MTP head"},
     {SET(MOE, "hidden_size_per_layer_input", "0", "8"),
      "assistants with experts or per-layer embeddings are not supported"},
     {RENAME(MOE, "pre_projection.weight", "pre_projectionXweight"), "'pre_projection.weight' is missing"},

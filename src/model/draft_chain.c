@@ -1,0 +1,80 @@
+#include "model/draft_chain.h"
+
+#include "base/fault.h"
+
+#include <assert.h>
+
+static void group_add(draft_group *g, draft_job *j)
+{
+    int i = g->n++;
+    for (; i > 0 && g->job[i - 1]->n_want < j->n_want; i--) g->job[i] = g->job[i - 1];
+    g->job[i] = j;
+}
+
+/* Copies a row of the pass for `tandem draft` and tests. */
+static void keep_row(const draft_chain *c, int guess, int row)
+{
+    drafter   *d = c->d;
+    const ops *o = d->t->o;
+    size_t     H = (size_t)d->n_draft_hidden, V = (size_t)d->t->n_vocab, g = (size_t)guess, r = (size_t)row;
+    if (!d->draft_hidden.p) return;
+    o->copy_rows(d->t->q, dev_at_f32(d->draft_hidden, g * H), (int)H, dev_at_f32(c->hidden, r * H), (int)H, (dev){0}, 1,
+                 (int)H);
+    o->copy_rows(d->t->q, dev_at_f32(d->draft_logits, g * V), (int)V, dev_at_f32(c->logits, r * V), (int)V, (dev){0}, 1,
+                 (int)V);
+}
+
+/* Picks a draft token of each of the group's jobs, and stores it where the next pass reads it. */
+static bool pick_guess(const draft_chain *c, const draft_group *g, int guess, const draft_job *kept, err *e)
+{
+    const ops *o = c->d->t->o;
+    queue     *q = c->d->t->q;
+    for (int i = 0; i < g->n; i++) {
+        draft_job *j    = g->job[i];
+        dev        next = dev_at(c->token, (size_t)i * sizeof(int32_t));
+        if (j == kept) keep_row(c, guess, i);
+        if (!draft_pick(c->pick, j, dev_at_f32(c->logits, (size_t)i * (size_t)c->d->t->n_vocab), guess, 1, e))
+            return false;
+        if (j->later) /* copied as floats: 4 bytes each */
+            o->copy_rows(q, next, 1, dev_at(j->guesses, (size_t)guess * sizeof(int32_t)), 1, (dev){0}, 1, 1);
+        else
+            o->upload(q, next, &j->token[guess], sizeof(int32_t));
+        j->n = guess + 1;
+    }
+    return true;
+}
+
+static bool run_group(const draft_chain *c, kv_pool *kv, draft_group *g, const draft_job *kept, err *e)
+{
+    draft_group whole = *g;
+    bool        ok    = true;
+    for (int guess = 0; ok && guess < whole.job[0]->n_want; guess++) {
+        step_rows r;
+        while (g->job[g->n - 1]->n_want <= guess) g->n--;
+        ok = c->begin(c->d, g, guess, &r, e);
+        if (!ok) break;
+        r.n_rows = g->n;
+        c->run(c->d, kv, &r, guess);
+        ok = pick_guess(c, g, guess, kept, e);
+    }
+    if (c->end) c->end(c->d, &whole);
+    return ok;
+}
+
+bool draft_chain_run(const draft_chain *c, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
+{
+    bool        ok = true;
+    draft_group g  = {.n = 0};
+    for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0, jobs[i]->later = false;
+    fault_no_alloc_begin("draft"); /* promise 4 */
+    for (int i = 0; ok && i < n_jobs; i++) {
+        assert(jobs[i]->n_want <= DRAFT_MAX);
+        if (jobs[i]->n_want > 0 && c->can_draft(jobs[i])) group_add(&g, jobs[i]);
+        if (g.n == c->max_rows || (g.n && i == n_jobs - 1)) {
+            ok  = run_group(c, kv, &g, jobs[0], e);
+            g.n = 0;
+        }
+    }
+    fault_no_alloc_end();
+    return ok;
+}
