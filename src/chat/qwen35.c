@@ -55,7 +55,11 @@ static const char *const printed_names[] = {"<tool_call>",
                                             NULL};
 static const char *const stop_names[]    = {"<|im_end|>", "<|endoftext|>", NULL};
 
-static const tok_markup markup = {.turn_close = "<|im_end|>", .thought_open = "<think>", .thought_close = "</think>"};
+static const tok_markup markup = {.turn_close    = "<|im_end|>",
+                                  .thought_open  = "<think>",
+                                  .thought_close = "</think>",
+                                  .call_open     = "<tool_call>",
+                                  .call_close    = "</tool_call>"};
 
 const tok_family qwen35_tokens = {.scheme     = TOK_BYTE_LEVEL,
                                   .gguf_model = "gpt2",

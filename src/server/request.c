@@ -405,6 +405,7 @@ static bool read_messages(server_request *r, const json_value *body, server_erro
     chat_wish effort = CHAT_UNSAID;
     if (!read_effort(r, &effort, why) || !parse_chat(r, body, why)) return false;
     if (!r->chat->thinking) r->chat->thinking = effort;
+    if (!r->chat->effort.n) r->chat->effort = r->f.reasoning_effort;
     r->one_call = !r->f.parallel_tool_calls || r->chat->by_functions;
     return request_constrain(r, r->f.response_format, r->f.tool_choice, why);
 }

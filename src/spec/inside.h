@@ -132,11 +132,6 @@ static inline int max_kept_rows(const target *t) { return t->max_kept_rows > 0 ?
  * request is running. On failure there is no pool. */
 bool open_pool(spec *s, size_t extra, err *e);
 void close_pool(spec *s);
-/* drafters.c */
-/* Moves the K/V of the open drafters to the pool, or out of their pool if it is NULL. Their lanes are made again when
- * requests begin. */
-bool move_drafters(spec *s, kv_pool *to, err *e);
-/* pages.c */
 /* Opens the pool if it was lost: when a larger one for a drafter and the old one could not be allocated. */
 bool need_pool(spec *s, err *e);
 /* Reserves memory for the request, whose text and options are set, and takes over its cached prefix. Fails with
@@ -165,6 +160,9 @@ void lane_give_state(spec_lane *l);
 /* Opens the drafters that the request may use, and creates the draft lanes. A drafter that cannot be opened is logged
  * once. */
 void lane_take_drafters(spec_lane *l);
+/* Moves the K/V of the open drafters to the pool, or out of their pool if it is NULL. Their lanes are made again when
+ * requests begin. */
+bool move_drafters(spec *s, kv_pool *to, err *e);
 void lane_drop_drafter(spec_lane *l, drafter_kind k); /* frees the lane's draft_lane, if there is one */
 /* Excludes the drafter from this lane's request and logs why. */
 void lane_drafter_failed(spec_lane *l, drafter_kind k, const err *why);
