@@ -157,6 +157,4 @@ void kv_prefix_put_states(kv_prefix *t, kv_node *n, kv_seq *s);
 
 /* --- for tests ----------------------------------------------------------------------------------*/
 void kv_pool_check(const kv_pool *p); /* asserts the invariants of kv/pages.h, kv/prefix.h and kv/lane.h */
-/* Returns a state class. A target with recurrent layers needs it; only tests have one. */
-const kv_state *kv_pool_state(const kv_pool *p, int i);
 #endif

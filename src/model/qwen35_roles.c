@@ -97,7 +97,6 @@ static const tensor_role roles[QWEN35_ROLES] = {
 
 const role_table qwen35_roles = {
     .role        = roles,
-    .n_roles     = QWEN35_ROLES,
     .prefix_role = QWEN35_EMBED,
     .prefixes    = (const char *const[]){"model.language_model.", "model.", "language_model.model.", "", NULL},
     .size        = size_of,
