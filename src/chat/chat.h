@@ -135,7 +135,7 @@ typedef struct {
     bool     known;                       /* it writes the turns of the format */
     bool     published;                   /* it is one of the published templates, so `revision` is certain */
     bool     empty_thought;               /* as in chat_options; valid if `known` */
-    bool     thinking, preserve_thinking; /* what the template does unless the request says otherwise */
+    bool     thinking, preserve_thinking; /* defaults of the template */
     int      revision;                    /* the most similar one; the format's default when `known` is false */
     int      n_same, n_signs; /* n_same of n_signs text patterns that distinguish revisions match `revision` */
     uint64_t hash;            /* hash of the text without comments and white space */

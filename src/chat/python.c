@@ -54,7 +54,7 @@ static void put_quoted(buf *b, str s)
     buf_putc(b, quote);
 }
 
-/* How containers and constants are written. */
+/* Constants and the form of strings. */
 typedef struct {
     const char *yes, *no, *none;
     void (*put_string)(buf *b, str s);

@@ -31,7 +31,7 @@ typedef struct {
     err                *e;
     bool                failed; /* nothing more is sent, so a run of puts needs one check at the end */
     buf                 text;   /* the content in hand; media with their markers written out */
-    flat_medium        *media;  /* of the content in hand */
+    flat_medium        *media;  /* media of the content in hand */
     size_t              n_media, max_media;
     int                 n_images, n_videos; /* in the prompt so far */
     buf                 value;              /* a value or a tool as JSON */
@@ -174,8 +174,8 @@ static const char tools_after[] =
     "- Required parameters MUST be specified\n"
     "- You may provide optional reasoning for your function call in natural language BEFORE the function call, but NOT "
     "after\n"
-    "- If there is no function call available, answer the question like normal with your current knowledge and do not "
-    "tell the user about function calls\n</IMPORTANT>";
+    "- If there is no function call available, answer the question like normal with your current knowledge and "
+    "do not tell the user about function calls\n</IMPORTANT>";
 
 /* Returns the sentence about reasoning that 3.8 puts first; NULL: none. */
 static const char *effort_text(writer *w)

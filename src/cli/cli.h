@@ -99,8 +99,8 @@ typedef struct {
 /* clang-format off */
 #define OPT_DRAFT(f)                                                                                                   \
     {.name = "draft", .kind = OPT_LIST, .dest = &(f).paths, .arg = "DRAFTER",                                          \
-     .help = "DFlash drafter or MTP assistant (one of each may be given); nano (default for nano: its own); mtp: the model's " \
-             "own MTP head"},                                                                                          \
+     .help = "DFlash drafter or MTP assistant (one of each may be given); nano (default for nano: its own); mtp: the "   \
+             "model's own MTP head"},                                                                                  \
     {.name = "draft-ctx", .kind = OPT_INT, .dest = &(f).n_ctx, .arg = "N", .min = 64, .max = 1 << 24,                  \
      .help = "context of a DFlash drafter in positions (default: its trained length, else 4096)"},              \
     {.name = "draft-quant", .kind = OPT_CHOICE, .dest = &(f).quantise, .arg = "TYPE",                                  \
@@ -111,9 +111,9 @@ typedef struct {
 /* Adds the drafters to the loop of cli_open_loop. Call cli_resolve_drafters first. A drafter that cannot be used is
  * logged as a warning. Returns how many were added. */
 int cli_add_drafters(opened_model *m, const draft_options *d, cache_types kv_type);
-/* Replaces each "nano" in d->paths by the paths of the two built-in drafters, and "mtp" by `model`, the resolved path of
- * the model. If no path is given and the model is nano, adds its two. Fails if there are then more than OPT_LIST_MAX
- * paths. */
+/* Replaces each "nano" in d->paths by the paths of the two built-in drafters, and "mtp" by `model`, the resolved path
+ * of the model. If no path is given and the model is nano, adds its two. Fails if there are then more than
+ * OPT_LIST_MAX paths. */
 bool cli_resolve_drafters(draft_options *d, const char *model, err *e);
 
 /* A progress bar on stderr for work that takes over a second. Shows nothing if stderr is not a terminal. */

@@ -156,8 +156,8 @@ bool generate_open(tandem **out, generate_flags *f, const checkpoint *files, con
     bool           nano = cli_is_nano(f->engine.path);
     if (!f->method_given) f->method = f->draft.paths.n || nano ? SPEC_AUTO : SPEC_OFF;
     set_options(&o, f);
-    if (f->method != SPEC_OFF && f->method != SPEC_NGRAM && !generate_add_drafters(&o, &f->draft, f->engine.path, drafters, e))
-        return false;
+    bool drafts = f->method != SPEC_OFF && f->method != SPEC_NGRAM;
+    if (drafts && !generate_add_drafters(&o, &f->draft, f->engine.path, drafters, e)) return false;
     o.progress     = progress_show;
     o.progress_ctx = &bar;
     progress_start(&bar, "loading");

@@ -111,7 +111,7 @@ bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max
  * reserved. kv_pool_add_class may use the index again. */
 void            kv_pool_drop_class(kv_pool *p, int cls);
 const kv_class *kv_pool_class(const kv_pool *p, int i); /* valid until class i is dropped */
-const kv_state *kv_pool_state(const kv_pool *p, int i); /* of a state class of the target */
+const kv_state *kv_pool_state(const kv_pool *p, int i); /* a state class of the target */
 uint64_t        kv_pool_key(const kv_pool *p);          /* hash of all that ops see of the classes, for graph_key */
 size_t          kv_pool_pinned_bytes(const kv_pool *p); /* pages and states that sequences refer to */
 size_t          kv_pool_bytes(const kv_pool *p);        /* size of all slabs; kept rows are not counted */

@@ -1,8 +1,8 @@
 /* A Qwen 3.5 directory as a GGUF file: keys and tensors as llama.cpp's converter writes them.
  *
- * GGUF files have the value heads of delta nets in tiled order: with r value heads for each of K key heads, head j * K + c
- * is head c * r + j of the directory. Seven tensors follow this order. Norms are stored with 1 added, A_log as -e^x,
- * gates and up projections of experts apart. */
+ * GGUF files have the value heads of delta nets in tiled order: with r value heads for each of K key heads, head
+ * j * K + c is head c * r + j of the directory. Seven tensors follow this order. Norms are stored with 1 added, A_log
+ * as -e^x, gates and up projections of experts apart. */
 #include "base/mem.h"
 #include "model/convert_plan.h"
 #include "model/qwen35_roles.h"
@@ -35,7 +35,7 @@ static void put_keys(convert_plan *p, const qwen35_config *c)
     plan_f32(p, "attention.layer_norm_rms_epsilon", c->eps);
     plan_f32(p, "rope.freq_base", c->theta);
     plan_u32(p, "rope.dimension_count", c->n_rot);
-    if (c->n_rot != 64) { /* of models for tests: as even as three sections can be */
+    if (c->n_rot != 64) { /* small models: as even as three sections can be */
         sections[0] = (c->n_rot / 2 + 2) / 3;
         sections[1] = (c->n_rot / 2 + 1) / 3;
         sections[2] = c->n_rot / 2 / 3;
@@ -60,7 +60,7 @@ static void put_keys(convert_plan *p, const qwen35_config *c)
 typedef struct {
     convert_plan *p;
     qwen35_config c;
-    const char   *prefix;   /* of the layer's names in the directory */
+    const char   *prefix;   /* prefix of the layer's names in the directory */
     int           from, to; /* the layer in the directory and in the file */
 } walk;
 

@@ -19,10 +19,10 @@ typedef struct {
     dev           token;    /* int32 [max_rows]: the tokens of the next pass, one per row */
     dev           hidden;   /* [max_rows][d->n_draft_hidden]: copied to d->draft_hidden if that is set */
     bool (*can_draft)(const draft_job *job);
-    /* Prepares pass `guess`: uploads rows, for the first pass with their tokens, and sets *r to them. */
-    bool (*begin)(drafter *d, const draft_group *g, int guess, step_rows *r, err *e);
+    /* Prepares pass `nth`, counted from 0: uploads rows, for the first pass with their tokens, and sets *r to them. */
+    bool (*begin)(drafter *d, const draft_group *g, int nth, step_rows *r, err *e);
     /* Enqueues a pass, which writes logits and hidden. */
-    void (*run)(drafter *d, kv_pool *kv, const step_rows *r, int guess);
+    void (*run)(drafter *d, kv_pool *kv, const step_rows *r, int nth);
     void (*end)(drafter *d, const draft_group *g); /* after the last pass of a group, or a failure; may be NULL */
 } draft_chain;
 

@@ -85,7 +85,8 @@ struct drafter {
     void (*close)(drafter *d); /* requires that all lanes are freed */
 
     /* For drafters with their own K/V in the target's pool: all of these, or none (begin NULL). The calls of a request:
-     *     begin   empties the lane, and reads t until `end`. Adds rows of this text that other requests left to the tree
+     *     begin   empties the lane, and reads t until `end`. Adds rows of this text that other requests left to the
+     *             tree
      *     wish    returns the pages that a prefix hit needs; valid while l is
      *     take    takes over the K/V of a hit that ends with the node `at`
      *     end     adds complete pages to the tree, or keeps their features for a later text; frees all pages
@@ -138,8 +139,8 @@ drafter *drafter_open_ngram(target *t, int32_t max_text);
 void     drafter_close(drafter *d); /* accepts NULL */
 
 /* --- for drafters: features ------------------------------------------------------------------------------------- */
-/* Returns the address of its features of row 0 of the target's step; those of the next row are n_features * n_embd floats
- * later. */
+/* Returns the address of its features of row 0 of the target's step. The features of the next row are n_features *
+ * n_embd floats later. */
 dev draft_features(const drafter *d);
 
 /* --- for drafters: picking draft tokens ------------------------------------------------------- */

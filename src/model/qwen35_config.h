@@ -11,9 +11,9 @@ enum { QWEN35_MAX_LAYERS = 256, QWEN35_MAX_EXPERTS = 1024, QWEN35_MAX_USED = 64 
 typedef struct {
     int      n_layers, n_embd, n_vocab, n_ctx;            /* n_layers without the MTP layer */
     int      n_mtp;                                       /* MTP layers after them: 0 or 1 */
-    int      n_heads, n_kv_heads, head_dim;               /* of full attention */
+    int      n_heads, n_kv_heads, head_dim;               /* heads of full attention */
     int      n_rot;                                       /* rotated elements of a head */
-    int      n_k_heads, n_v_heads, delta_dim, n_taps;     /* of gated delta nets */
+    int      n_k_heads, n_v_heads, delta_dim, n_taps;     /* heads and taps of gated delta nets */
     int      n_ff;                                        /* dense models */
     int      n_experts, n_used, n_ff_expert, n_ff_shared; /* n_experts 0: dense */
     float    eps;

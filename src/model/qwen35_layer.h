@@ -1,5 +1,5 @@
-/* model/qwen35_layer.h - a layer of Qwen 3.5 without its recurrent part: full attention and the feed-forward block, shared
- * by the target and its MTP head. qwen35.c describes the model. */
+/* model/qwen35_layer.h - a layer of Qwen 3.5 without its recurrent part: full attention and the feed-forward block,
+ * shared by the target and its MTP head. qwen35.c describes the model. */
 #ifndef TANDEM_MODEL_QWEN35_LAYER_H
 #define TANDEM_MODEL_QWEN35_LAYER_H
 #include "model/qwen35_roles.h"
@@ -19,7 +19,7 @@ typedef struct {
     int        index; /* among the layers of its kind */
 } qwen35_layer;
 
-/* What a pass over the layers needs. Scratch: [max_rows][n] floats unless noted. */
+/* The parameters and scratch of a pass over layers. Scratch: [max_rows][n] floats unless noted. */
 typedef struct {
     const qwen35_config *c;
     const ops           *o;

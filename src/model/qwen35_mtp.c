@@ -7,7 +7,8 @@
  * A draft goes on from its own token and t, which takes the place of h. The rows of a draft are removed after it; when
  * the target has run the tokens, their rows are made again from its states. Only the K/V of context rows is made.
  *
- * Row p is in slot p - 1 - base: a context that begins in the middle of a text, after a prefix hit, begins at `base`. */
+ * Row p is in slot p - 1 - base: a context that begins in the middle of a text, after a prefix hit, begins at
+ * `base`. */
 #include "model/qwen35_mtp.h"
 
 #include "base/fault.h"

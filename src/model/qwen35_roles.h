@@ -36,7 +36,7 @@ typedef enum {
     QWEN35_SHARED_GATE,
     QWEN35_SHARED_UP,
     QWEN35_SHARED_DOWN,
-    QWEN35_MTP_FC, /* of the MTP head, whose names in directories begin with "mtp." */
+    QWEN35_MTP_FC, /* this and the next three: the MTP head, whose names in directories begin with "mtp." */
     QWEN35_MTP_EMBED_NORM,
     QWEN35_MTP_HIDDEN_NORM,
     QWEN35_MTP_OUT_NORM,

@@ -7,7 +7,7 @@
 
 enum { ROLE_NAME_MAX = 160, ROLE_MAX_DIMS = 3 };
 
-/* How a number of a Hugging Face directory becomes that of a GGUF file, which is the form that models use. */
+/* Converts a number of a Hugging Face directory to that of a GGUF file, which is the form that models use. */
 typedef enum {
     ROLE_SAME,
     ROLE_PLUS_ONE, /* 1 + x */

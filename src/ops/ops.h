@@ -154,7 +154,7 @@ static inline size_t delta_kept_floats(const delta_class *c)
 typedef struct {
     int32_t lane;
     int32_t pos;      /* length that the state covers; 0: treat it as all zeros */
-    int32_t first, n;  /* places[first .. first + n - 1], in this order */
+    int32_t first, n; /* places[first .. first + n - 1], in this order */
 } delta_replay_item;
 
 /* --- sampling (promise 2) -------------------------------------------------------------------------*/

@@ -231,7 +231,7 @@ void CPU_FN(conv_replay)(const void *args, size_t from, size_t to, int thread)
         int                      layer  = (int)(item / (size_t)t->n_items);
         float                   *window = live_state(c, layer, it->lane) + delta_memory_floats(c);
         for (int j = 0; j < n_last; j++) {
-            int    k      = it->n - n_last + j; /* negative: an old input, which is further behind */
+            int    k      = it->n - n_last + j; /* negative: an old input, which has a higher index */
             float *to_row = window + (size_t)j * n;
             if (k >= 0)
                 memcpy(to_row, kept_row(c, layer, t->place[it->first + k]) + delta_tape_floats(c), bytes);

@@ -346,7 +346,8 @@ TEST(mtp_drafts_only_where_it_knows_the_state)
         again = last;
         draft(t, &g, &again);
         CHECK(again.n == DRAFT_MAX && memcmp(again.token, j.token, sizeof j.token) == 0);
-        CHECK_OK(g.d->observe(g.d, g.lane[0], &(draft_rows){.pos = n - 1, .row = &row, .hidden = -1}, &e), e); /* nothing became text */
+        CHECK_OK(g.d->observe(g.d, g.lane[0], &(draft_rows){.pos = n - 1, .row = &row, .hidden = -1}, &e),
+                 e); /* nothing became text */
         again = last;
         draft(t, &g, &again);
         CHECK_INT(again.n, DRAFT_MAX);
