@@ -115,8 +115,10 @@ static chat *build(source *s)
     c->n_tools = take(s) & 3;
     c->tool    = arena_new_n(s->mem, chat_tool, c->n_tools + 1);
     for (size_t i = 0; i < c->n_tools; i++)
-        c->tool[i] =
-            (chat_tool){take_str(s), take_value(s, 0), take_value(s, 0), take(s) & 1 ? take_value(s, 0) : NULL, false};
+        c->tool[i] = (chat_tool){.name        = take_str(s),
+                                 .description = take_value(s, 0),
+                                 .parameters  = take_value(s, 0),
+                                 .response    = take(s) & 1 ? take_value(s, 0) : NULL};
     while (s->p < s->end && c->n < 64) take_message(s, c);
     return c;
 }
@@ -160,7 +162,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t f = data[0];
     /* any of the revisions, the same for the same input */
     gemma4_revision rev  = (gemma4_revision)(str_hash((str){(const char *)data, size}) % GEMMA4_REVISIONS);
-    chat_options    o    = {&gemma4_format, rev, !(f & SMALL), f & THINKING, f & PRESERVE, f & PROMPT, f & EXACT};
+    chat_options    o    = {.format                = &gemma4_format,
+                            .revision              = rev,
+                            .empty_thought         = !(f & SMALL),
+                            .thinking              = f & THINKING,
+                            .preserve_thinking     = f & PRESERVE,
+                            .add_generation_prompt = f & PROMPT,
+                            .exact                 = f & EXACT};
     str             text = {(const char *)data + 1, size - 1};
     REQUIRE(gemma4_detect(text).revision < GEMMA4_REVISIONS);
     arena_init(&mem, 1 << 26);
