@@ -13,14 +13,15 @@ static const uint32_t K[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-static uint32_t turn(uint32_t x, int n) { return x >> n | x << (32 - n); }
+static uint32_t rotate_right(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
 /* One round. The names of the eight variables rotate instead of their values. */
 #define ROUND(a, b, c, d, e, f, g, h, i)                                                                               \
     do {                                                                                                               \
-        uint32_t t = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + (g ^ (e & (f ^ g))) + K[i] + w[i];                 \
+        uint32_t t =                                                                                                   \
+            h + (rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25)) + (g ^ (e & (f ^ g))) + K[i] + w[i];  \
         d += t;                                                                                                        \
-        h = t + (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) | (c & (a | b)));                                  \
+        h = t + (rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22)) + ((a & b) | (c & (a | b)));          \
     } while (0)
 
 static void take_block(uint32_t h[8], const uint8_t *p)
@@ -30,7 +31,8 @@ static void take_block(uint32_t h[8], const uint8_t *p)
         w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 | (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
     for (int i = 16; i < 64; i++) {
         uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + w[i - 7] + (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
+        w[i] = w[i - 16] + (rotate_right(a, 7) ^ rotate_right(a, 18) ^ a >> 3) + w[i - 7] +
+               (rotate_right(b, 17) ^ rotate_right(b, 19) ^ b >> 10);
     }
     memcpy(v, h, sizeof v);
     for (int i = 0; i < 64; i += 8) {
@@ -54,20 +56,20 @@ void sha256_init(sha256 *s)
 
 void sha256_put(sha256 *s, const void *p, size_t n)
 {
-    const uint8_t *at   = p;
-    size_t         held = s->n % 64;
+    const uint8_t *at         = p;
+    size_t         n_buffered = s->n % 64;
     s->n += n;
     while (n) {
-        if (held == 0 && n >= 64) {
+        if (n_buffered == 0 && n >= 64) {
             take_block(s->h, at);
             at += 64, n -= 64;
             continue;
         }
-        size_t k = n < 64 - held ? n : 64 - held;
-        memcpy(s->block + held, at, k);
+        size_t k = n < 64 - n_buffered ? n : 64 - n_buffered;
+        memcpy(s->block + n_buffered, at, k);
         at += k, n -= k;
-        held = (held + k) % 64;
-        if (held == 0) take_block(s->h, s->block);
+        n_buffered = (n_buffered + k) % 64;
+        if (n_buffered == 0) take_block(s->h, s->block);
     }
 }
 

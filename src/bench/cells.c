@@ -27,7 +27,7 @@ struct cell_rig {
     dev           picked, rows, noise;
     token_logit   best[HEAD_ROWS]; /* the best tokens of a step */
     int32_t       id[HEAD_ROWS];
-    uint64_t      turn; /* selects the tokens */
+    uint64_t      n_steps; /* selects the tokens */
 };
 
 /* --- cells ----------------------------------------------------------------------------------------*/
@@ -168,10 +168,10 @@ bool cell_reserve(cell_rig *g, const cell *c, size_t free_bytes, err *e)
     for (int i = 0; i < lanes_of(c); i++)
         if (slots_of(c) > want[i]) want[i] = slots_of(c);
     if (!pool_spec(g, want, &spec)) return err_set(e, ERR_LIMIT, "the context is too large");
-    size_t held = g->kv ? kv_pool_bytes(g->kv) : 0;
-    if (spec.max_bytes > free_bytes + held)
+    size_t pool_bytes = g->kv ? kv_pool_bytes(g->kv) : 0;
+    if (spec.max_bytes > free_bytes + pool_bytes)
         return err_set(e, ERR_UNAVAILABLE, "the K/V needs %.1f GB of memory, and %.1f GB are free",
-                       (double)spec.max_bytes / 1e9, (double)(free_bytes + held) / 1e9);
+                       (double)spec.max_bytes / 1e9, (double)(free_bytes + pool_bytes) / 1e9);
     memcpy(g->want, want, sizeof want);
     return true;
 }
@@ -230,7 +230,7 @@ static bool make_pages(cell_rig *g, err *e)
 /* --- steps ----------------------------------------------------------------------------------------*/
 static void add_row(cell_rig *g, int lane, int pos, bool want)
 {
-    uint64_t r = sampling_mix(g->turn << 10 | (uint64_t)g->s.n_rows);
+    uint64_t r = sampling_mix(g->n_steps << 10 | (uint64_t)g->s.n_rows);
     step_add(&g->s, kv_seq_lane(g->seq[lane]), pos, (int32_t)(r % (uint64_t)g->m->n_vocab), want);
 }
 
@@ -255,7 +255,7 @@ static bool run_step(cell_rig *g, err *e)
     for (int first = 0; first < g->s.n_want; first += HEAD_ROWS)
         pick_rows(g, first, g->s.n_want - first < HEAD_ROWS ? g->s.n_want - first : HEAD_ROWS);
     m->o->sync(m->q);
-    g->turn++;
+    g->n_steps++;
     return m->o->check(m->q, e);
 }
 

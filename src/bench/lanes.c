@@ -335,7 +335,7 @@ static int max_users(const bench *b)
     return users;
 }
 
-static bool open_all(bench *b, err *e)
+static bool open_bench(bench *b, err *e)
 {
     generate_flags *f     = &flags.with.gen;
     int             users = max_users(b);
@@ -353,7 +353,7 @@ static bool open_all(bench *b, err *e)
 static bool measure_lanes(void *ctx, err *e)
 {
     bench *b = ctx;
-    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !measure_cells(b, e))
+    if (!open_bench(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !measure_cells(b, e))
         return false;
     print_table(b);
     if (flags.json && !write_json(b, e)) return false;

@@ -71,7 +71,7 @@ double oracle_chance(double tokens, int n)
 
 /* --- draft tokens ------------------------------------------------------------------------------------- */
 /* Returns the known text that begins with the text of the job. */
-static const known_text *find(const oracle *o, const draft_job *j)
+static const known_text *find_known_text(const oracle *o, const draft_job *j)
 {
     for (size_t i = 0; i < o->n_texts; i++) {
         const known_text *t = &o->texts[i];
@@ -92,9 +92,9 @@ static void put_candidates(const veiled *v, draft_job *j, int i, int32_t truth)
     if (j->n_top) j->top[i][0].id = j->token[i];
 }
 
-static void change_guesses(veiled *v, draft_job *j)
+static void change_draft_tokens(veiled *v, draft_job *j)
 {
-    const known_text *t = find(v->o, j);
+    const known_text *t = find_known_text(v->o, j);
     double            p = oracle_chance(v->o->tokens, v->d.max_draft);
     int               n = 0;
     for (; t && n < j->n && j->n_text + n < t->n; n++) {
@@ -102,14 +102,14 @@ static void change_guesses(veiled *v, draft_job *j)
         j->token[n] = is_right(v, t, pos, p) ? truth : (truth + 1) % v->d.t->n_vocab;
         put_candidates(v, j, n, truth);
     }
-    if (j->later && n) v->d.t->o->upload(v->d.t->q, j->guesses, j->token, (size_t)n * sizeof *j->token);
+    if (j->later && n) v->d.t->o->upload(v->d.t->q, j->device_tokens, j->token, (size_t)n * sizeof *j->token);
 }
 
 static bool veiled_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
 {
     veiled *v = (veiled *)d;
     if (!v->real->draft(v->real, kv, jobs, n_jobs, e)) return false;
-    for (int i = 0; i < n_jobs; i++) change_guesses(v, jobs[i]);
+    for (int i = 0; i < n_jobs; i++) change_draft_tokens(v, jobs[i]);
     return true;
 }
 

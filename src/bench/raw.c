@@ -64,7 +64,7 @@ typedef struct {
 } bench;
 
 /* --- both ways ------------------------------------------------------------------------------------*/
-static bool on_token(void *ctx, int32_t id)
+static bool note_token(void *ctx, int32_t id)
 {
     bench *b = ctx;
     return tok_ids_put(&b->text, id);
@@ -77,7 +77,7 @@ static bool read_answer(bench *b, tandem_job *j, err *e)
         tandem_wait(j, -1);
         const tandem_result *r = tandem_job_result(j);
         size_t               n = tandem_poll(j, x, COUNT(x));
-        for (size_t i = 0; i < n; i++) on_token(b, x[i].id);
+        for (size_t i = 0; i < n; i++) note_token(b, x[i].id);
         if (!r || n == COUNT(x)) continue;
         b->decode_s = r->usage.decode_s;
         return r->finish != TANDEM_FINISH_ERROR || err_set(e, (err_code)r->error.code, "%s", r->error.text);
@@ -157,11 +157,11 @@ static void print_table(bench *b)
            "raw again");
     for (int k = 0; k < b->n_arms; k++) {
         arm     *a    = &b->arms[k];
-        interval wall = speedup(a->wall, ENGINE, a->n), again = speedup(a->wall, RAW_AGAIN, a->n);
+        interval wall = speedup(a->wall, ENGINE, a->n), raw_again = speedup(a->wall, RAW_AGAIN, a->n);
         interval decode = speedup(a->decode, ENGINE, a->n);
         printf("%-12s %9.1f %9.1f   %5.3f [%.3f, %.3f]   %5.3f [%.3f, %.3f]   %5.3f [%.3f, %.3f]\n", a->choice.name,
                rate(&a->sum[RAW]), rate(&a->sum[ENGINE]), wall.median, wall.low, wall.high, decode.median, decode.low,
-               decode.high, again.median, again.low, again.high);
+               decode.high, raw_again.median, raw_again.low, raw_again.high);
     }
     printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all wrote the same text");
 }
@@ -196,7 +196,7 @@ static bool print_json(bench *b, err *e)
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
-static bool open_all(bench *b, err *e)
+static bool open_bench(bench *b, err *e)
 {
     arm_choice choice[ARMS_MAX];
     flags.with.gen.engine.more_lanes = 1;
@@ -206,7 +206,7 @@ static bool open_all(bench *b, err *e)
     b->n_arms--; /* the bare loop again is what shows the noise */
     b->arms[0].choice = choice[0];
     for (int i = 1; i < b->n_arms; i++) b->arms[i].choice = choice[i + 1];
-    b->loop.on_token   = on_token;
+    b->loop.on_token   = note_token;
     b->loop.ctx        = b;
     b->loop.ignore_eos = flags.with.shape.given;
     return rig_serve(&b->rig, &flags.with, 1, NULL, e);
@@ -223,7 +223,7 @@ static bool choose_prompts(bench *b, err *e)
 static bool measure_raw(void *ctx, err *e)
 {
     bench *b = ctx;
-    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !choose_prompts(b, e) ||
+    if (!open_bench(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !choose_prompts(b, e) ||
         !measure_ways(b, e))
         return false;
     if (!flags.json) print_table(b);

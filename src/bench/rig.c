@@ -67,7 +67,7 @@ bool rig_fill_prompts(bench_rig *r, const method_flags *f, int n_random, int n_t
     return prompt_set_fill(&r->prompts, &from, e);
 }
 
-static void ring(void *news) { bell_ring(news); }
+static void ring_news(void *news) { bell_ring(news); }
 
 bool rig_serve(bench_rig *r, const method_flags *f, int lanes, bell *news, err *e)
 {
@@ -78,7 +78,7 @@ bool rig_serve(bench_rig *r, const method_flags *f, int lanes, bell *news, err *
                         .max_lanes   = lanes,
                         .step_tokens = r->g.model->max_rows,
                         .wake_s      = SCHED_WAKE_MS / 1e3,
-                        .wake        = news ? ring : NULL,
+                        .wake        = news ? ring_news : NULL,
                         .wake_ctx    = news};
     settings_init(&so.settings);
     so.settings.default_max_tokens = r->g.n_ctx;

@@ -200,7 +200,7 @@ typedef struct {
     size_t            bytes;
 } maker;
 
-static item *add(maker *m, const char *name, int64_t d0, int64_t d1, int64_t d2, quant_type t)
+static item *add_tensor(maker *m, const char *name, int64_t d0, int64_t d1, int64_t d2, quant_type t)
 {
     assert(m->n_items < MAX_ITEMS);
     item *i = &m->items[m->n_items++];
@@ -217,12 +217,12 @@ static quant_type type_for(quant_type t, int64_t row)
 
 static void add_matrix(maker *m, const char *name, int64_t d0, int64_t d1, int64_t d2)
 {
-    add(m, name, d0, d1, d2, type_for(m->type, d0));
+    add_tensor(m, name, d0, d1, d2, type_for(m->type, d0));
 }
 
 static void add_vector(maker *m, const char *name, int64_t n, float value)
 {
-    item *i      = add(m, name, n, 1, 1, QUANT_F32);
+    item *i      = add_tensor(m, name, n, 1, 1, QUANT_F32);
     i->is_vector = true;
     i->value     = value;
 }
@@ -255,7 +255,7 @@ static void add_experts(maker *m, const gemma4_config *c, int l)
     int  H = c->n_embd, E = c->n_experts;
     char name[ROLE_NAME_MAX];
     role_name(&gemma4_roles, ROLE_ROUTER, NULL, l, name);
-    add(m, name, H, E, 1, QUANT_F32);
+    add_tensor(m, name, H, E, 1, QUANT_F32);
     vector(m, c, ROLE_ROUTER_SCALE, l, 2 * sqrtf((float)H)); /* the router's logits then have a deviation of 2 */
     vector(m, c, ROLE_EXPERT_SCALE, l, 1);
     matrix(m, c, ROLE_EXP_GATE_UP, l);
@@ -306,7 +306,7 @@ static quant_type embed_type(const maker *m, int n_embd)
 static void add_target(maker *m, const dims *d, const gemma4_config *c)
 {
     int H = c->n_embd, half = d->head_dim_full / 2;
-    add(m, "token_embd.weight", H, c->n_vocab, 1, embed_type(m, H));
+    add_tensor(m, "token_embd.weight", H, c->n_vocab, 1, embed_type(m, H));
     vector(m, c, ROLE_OUT_NORM, 0, 1);
     add_vector(m, "rope_freqs.weight", half, 1e30f);
     m->items[m->n_items - 1].n_one = half / 4;
@@ -481,7 +481,7 @@ static bool build(maker *m, err *e)
     return true;
 }
 
-static void start(maker *m, const shape_spec *s, int n_embd)
+static void start_shape(maker *m, const shape_spec *s, int n_embd)
 {
     *m         = (maker){.spec = s, .n_embd = n_embd, .page = (size_t)sysconf(_SC_PAGESIZE)};
     bool known = quant_parse(shape_quants[s->quant], &m->type);
@@ -491,7 +491,7 @@ static void start(maker *m, const shape_spec *s, int n_embd)
     buf_init(&m->header, (size_t)1 << 30);
 }
 
-static bool finish(maker *m, shape_image *out, err *e)
+static bool finish_shape(maker *m, shape_image *out, err *e)
 {
     bool ok = build(m, e);
     if (ok) out->bytes = (str){m->at, m->bytes};
@@ -523,13 +523,13 @@ bool shape_target(shape_image *out, const shape_spec *s, err *e)
     const dims   *d = &shape_of_all[s->shape];
     gemma4_config c = config_of(d, layers_of(s));
     name_image(out, s, "");
-    start(&m, s, c.n_embd);
+    start_shape(&m, s, c.n_embd);
     put_general(&m, "gemma4", out->name);
     put_sampling(m.plan.w);
     plan_gemma4_keys(&m.plan, &c);
     put_tokens(m.plan.w, c.n_vocab);
     add_target(&m, d, &c);
-    return finish(&m, out, e);
+    return finish_shape(&m, out, e);
 }
 
 /* All layers but the last slide, as in the published ones. */
@@ -561,13 +561,13 @@ bool shape_drafter(shape_image *out, const shape_spec *s, err *e)
     maker         m;
     dflash_config c = drafter_config(&shape_of_all[s->shape], layers_of(s));
     name_image(out, s, "'s drafter");
-    start(&m, s, c.n_embd);
+    start_shape(&m, s, c.n_embd);
     put_general(&m, "dflash", out->name);
     plan_dflash_keys(&m.plan, &c);
     put_tokens(m.plan.w, c.n_vocab);
     gguf_put_u32(m.plan.w, "tokenizer.ggml.mask_token_id", MASK_ID);
     add_drafter(&m, &c);
-    return finish(&m, out, e);
+    return finish_shape(&m, out, e);
 }
 
 void shape_free(shape_image *i)

@@ -104,7 +104,7 @@ static bool choose_prompts(bench *b, err *e)
 }
 
 /* --- running --------------------------------------------------------------------------------------*/
-static bool on_token(void *ctx, int32_t id)
+static bool note_token(void *ctx, int32_t id)
 {
     bench *b = ctx;
     return tok_ids_put(&b->text, id);
@@ -239,7 +239,7 @@ static bool print_json(bench *b, double accept, err *e)
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
-static bool open_all(bench *b, err *e)
+static bool open_bench(bench *b, err *e)
 {
     generate_flags *f = &flags.with.gen;
     if (flags.accept) {
@@ -248,7 +248,7 @@ static bool open_all(bench *b, err *e)
         f->draft.wrap_ctx = b->oracle;
     }
     if (!rig_open(&b->rig, &flags.with, true, e) || !bare_init(&b->gen, &b->rig.g, b->rig.g.tok, f, e)) return false;
-    b->gen.on_token   = on_token;
+    b->gen.on_token   = note_token;
     b->gen.ctx        = b;
     b->gen.ignore_eos = flags.with.shape.given;
     return true;
@@ -265,7 +265,7 @@ static bool measure_accept(bench *b, double accept, err *e)
 static bool measure_spec(void *ctx, err *e)
 {
     bench *b = ctx;
-    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !choose_arms(b, e) ||
+    if (!open_bench(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !choose_arms(b, e) ||
         !choose_prompts(b, e) || !learn_texts(b, e))
         return false;
     if (!b->n_accepts) return measure_accept(b, 0, e);

@@ -111,7 +111,7 @@ static size_t device_used(const bench *b)
 }
 
 /* --- running --------------------------------------------------------------------------------------*/
-static bool on_token(void *ctx, int32_t id)
+static bool note_token(void *ctx, int32_t id)
 {
     bench *b = ctx;
     return tok_ids_put(&b->text, id);
@@ -294,14 +294,14 @@ static bool choose_sizes(bench *b, err *e)
     return true;
 }
 
-static bool open_all(bench *b, err *e)
+static bool open_bench(bench *b, err *e)
 {
     generate_flags *f = &flags.with.gen;
     if (!f->engine.n_ctx) f->engine.n_ctx = b->size[b->n_sizes - 1] + f->max_tokens + 1;
     if (!rig_open(&b->rig, &flags.with, false, e) || !bench_init_prompts(&b->prompts, &b->rig.g, e) ||
         !bare_init(&b->gen, &b->rig.g, b->rig.g.tok, f, e))
         return false;
-    b->gen.on_token   = on_token;
+    b->gen.on_token   = note_token;
     b->gen.ctx        = b;
     b->gen.ignore_eos = true;
     if (!rig_choose_arms(&b->rig, &flags.with, b->arm, &b->n_arms, e)) return false;
@@ -312,7 +312,7 @@ static bool open_all(bench *b, err *e)
 static bool measure_table(void *ctx, err *e)
 {
     bench *b = ctx;
-    if (!open_all(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !measure_arms(b, e))
+    if (!open_bench(b, e) || (flags.json && !rig_note_files(&b->rig, &flags.with, e)) || !measure_arms(b, e))
         return false;
     print_table(b);
     if (flags.json && !write_json(b, e)) return false;

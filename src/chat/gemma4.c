@@ -77,19 +77,19 @@ const chat_format gemma4_format = {
 
 str gemma4_marker_name(gemma4_marker m) { return str_of(marker_names[m]); }
 
-static void send(gemma4_out *o, const chat_segment *s)
+static void send_segment(gemma4_out *o, const chat_segment *s)
 {
     if (!o->failed) o->failed = !o->sink->put(o->sink->ctx, s, o->e);
 }
 
-void gemma4_mark(gemma4_out *o, gemma4_marker m)
+void gemma4_put_marker(gemma4_out *o, gemma4_marker m)
 {
-    send(o, &(chat_segment){.kind = CHAT_SEG_MARKER, .text = gemma4_marker_name(m)});
+    send_segment(o, &(chat_segment){.kind = CHAT_SEG_MARKER, .text = gemma4_marker_name(m)});
 }
 
 void gemma4_put(gemma4_out *o, str text)
 {
-    if (text.n) send(o, &(chat_segment){.kind = CHAT_SEG_TEXT, .text = text});
+    if (text.n) send_segment(o, &(chat_segment){.kind = CHAT_SEG_TEXT, .text = text});
 }
 
 void gemma4_puts(gemma4_out *o, const char *text) { gemma4_put(o, str_of(text)); }
@@ -112,7 +112,7 @@ static void put_medium(gemma4_out *o, const chat_part *part)
         [CHAT_IMAGE] = GEMMA4_IMAGE, [CHAT_AUDIO] = GEMMA4_AUDIO, [CHAT_VIDEO] = GEMMA4_VIDEO};
     bool lines = (o->rules & GEMMA4_MEDIA_LINES) && part->kind != CHAT_AUDIO;
     if (lines) gemma4_puts(o, "\n\n");
-    send(o, &(chat_segment){CHAT_SEG_MEDIA, gemma4_marker_name(marker[part->kind]), part});
+    send_segment(o, &(chat_segment){CHAT_SEG_MEDIA, gemma4_marker_name(marker[part->kind]), part});
     if (lines) gemma4_puts(o, "\n\n");
 }
 
@@ -133,21 +133,21 @@ static bool follows(const walk *w, gemma4_rule rule) { return w->out.rules & rul
 
 static void end_turn(walk *w)
 {
-    gemma4_mark(&w->out, GEMMA4_TURN_END);
+    gemma4_put_marker(&w->out, GEMMA4_TURN_END);
     gemma4_puts(&w->out, "\n");
     w->turn_closed = true;
 }
 
 static void open_thought(gemma4_out *o)
 {
-    gemma4_mark(o, GEMMA4_CHANNEL);
+    gemma4_put_marker(o, GEMMA4_CHANNEL);
     gemma4_puts(o, "thought\n");
 }
 
 static void empty_thought(gemma4_out *o)
 {
     open_thought(o);
-    gemma4_mark(o, GEMMA4_CHANNEL_END);
+    gemma4_put_marker(o, GEMMA4_CHANNEL_END);
 }
 
 /* --- the system turn ----------------------------------------------------------------------------*/
@@ -174,10 +174,10 @@ static void system_turn(walk *w)
     gemma4_out *o     = &w->out;
     bool        first = w->n && chat_is_system(&w->message[0]);
     if (!first && !o->opt->thinking && !w->c->n_tools) return;
-    gemma4_mark(o, GEMMA4_TURN);
+    gemma4_put_marker(o, GEMMA4_TURN);
     gemma4_puts(o, "system\n");
     if (o->opt->thinking) {
-        gemma4_mark(o, GEMMA4_THINK);
+        gemma4_put_marker(o, GEMMA4_THINK);
         if (follows(w, GEMMA4_THINK_LINE)) gemma4_puts(o, "\n");
     }
     if (first) {
@@ -194,7 +194,7 @@ static void put_call(walk *w, const chat_call *call)
 {
     gemma4_out *o    = &w->out;
     json_kind   kind = call->args ? call->args->kind : JSON_NULL;
-    gemma4_mark(o, GEMMA4_CALL);
+    gemma4_put_marker(o, GEMMA4_CALL);
     gemma4_puts(o, "call:");
     gemma4_put(o, call->name);
     gemma4_puts(o, "{");
@@ -205,12 +205,12 @@ static void put_call(walk *w, const chat_call *call)
     else if (kind == JSON_STRING)
         gemma4_put(o, call->args->s);
     gemma4_puts(o, "}");
-    gemma4_mark(o, GEMMA4_CALL_END);
+    gemma4_put_marker(o, GEMMA4_CALL_END);
 }
 
 static void begin_response(gemma4_out *o, str name)
 {
-    gemma4_mark(o, GEMMA4_RESPONSE);
+    gemma4_put_marker(o, GEMMA4_RESPONSE);
     gemma4_puts(o, "response:");
     gemma4_put(o, name);
     gemma4_puts(o, "{");
@@ -219,7 +219,7 @@ static void begin_response(gemma4_out *o, str name)
 static void end_response(gemma4_out *o)
 {
     gemma4_puts(o, "}");
-    gemma4_mark(o, GEMMA4_RESPONSE_END);
+    gemma4_put_marker(o, GEMMA4_RESPONSE_END);
 }
 
 static void put_response(gemma4_out *o, str name, const json_value *v)
@@ -240,10 +240,10 @@ static void put_response_parts(walk *w, str name, const chat_content *c)
     gemma4_out *o = &w->out;
     begin_response(o, name);
     gemma4_puts(o, "value:");
-    gemma4_mark(o, GEMMA4_QUOTE);
+    gemma4_put_marker(o, GEMMA4_QUOTE);
     for (size_t i = 0; i < c->n_parts; i++)
         if (c->part[i].kind == CHAT_TEXT) gemma4_put(o, c->part[i].text);
-    gemma4_mark(o, GEMMA4_QUOTE);
+    gemma4_put_marker(o, GEMMA4_QUOTE);
     end_response(o);
     for (size_t i = 0; follows(w, GEMMA4_ANSWER_MEDIA) && i < c->n_parts; i++)
         if (c->part[i].kind != CHAT_TEXT) put_medium(o, &c->part[i]);
@@ -314,10 +314,10 @@ static bool put_without_thoughts(walk *w, str text)
         gemma4_fail(&w->out, ERR_TOO_LARGE, "a message is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
     else if (kept.failed)
         gemma4_fail(&w->out, ERR_UNAVAILABLE, "no memory for a message");
-    str left = chat_trim(buf_str(&kept));
-    gemma4_put(&w->out, left);
+    str rest = chat_trim(buf_str(&kept));
+    gemma4_put(&w->out, rest);
     buf_deinit(&kept);
-    return left.n > 0;
+    return rest.n > 0;
 }
 
 static bool put_text(walk *w, chat_role role, str text)
@@ -356,7 +356,7 @@ static void begin_turn(walk *w, const chat_message *m)
                                        [CHAT_ASSISTANT] = "model\n",
                                        [CHAT_TOOL]      = "tool\n"};
     const chat_options      *opt    = w->out.opt;
-    gemma4_mark(&w->out, GEMMA4_TURN);
+    gemma4_put_marker(&w->out, GEMMA4_TURN);
     gemma4_puts(&w->out, name[m->role]);
     if (follows(w, GEMMA4_PAST_EMPTY) && opt->empty_thought && m->role == CHAT_ASSISTANT && !opt->thinking &&
         !m->reasoning.n)
@@ -379,7 +379,7 @@ static void put_reasoning(walk *w, size_t i)
     open_thought(&w->out);
     gemma4_put(&w->out, w->message[i].reasoning);
     if (!follows(w, GEMMA4_THOUGHT_BARE)) gemma4_puts(&w->out, "\n");
-    gemma4_mark(&w->out, GEMMA4_CHANNEL_END);
+    gemma4_put_marker(&w->out, GEMMA4_CHANNEL_END);
 }
 
 /* Returns the first message after i that is not a tool's, or NULL. */
@@ -410,7 +410,7 @@ static bool ends_answered(const walk *w, size_t i, bool written)
 static void finish_turn(walk *w, size_t i, bool answered, bool written)
 {
     if (w->prev == AFTER_CALL && !answered && follows(w, GEMMA4_WAITS)) {
-        gemma4_mark(&w->out, GEMMA4_RESPONSE);
+        gemma4_put_marker(&w->out, GEMMA4_RESPONSE);
     } else if (follows(w, GEMMA4_JOIN) && continues(w, i, answered)) {
         if (follows(w, GEMMA4_JOIN_LINE)) gemma4_puts(&w->out, "\n");
     } else if (!answered || ends_answered(w, i, written)) {
@@ -447,12 +447,12 @@ static void generation_prompt(walk *w)
     bool        turn  = w->prev == AFTER_TEXT || (w->prev == AFTER_CALL && !follows(w, GEMMA4_WAITS));
     bool        empty = turn || (w->prev == AFTER_RESPONSE && follows(w, GEMMA4_EMPTY_AFTER_ANSWER));
     if (turn || (w->turn_closed && !o->opt->exact)) {
-        gemma4_mark(o, GEMMA4_TURN);
+        gemma4_put_marker(o, GEMMA4_TURN);
         gemma4_puts(o, "model\n");
     }
     if (empty && !o->opt->thinking && o->opt->empty_thought) empty_thought(o);
-    bool again = follows(w, GEMMA4_THINK_AGAIN) && w->prev == AFTER_RESPONSE && o->opt->thinking;
-    if (again && !w->c->prefill.n) open_thought(o); /* a prefill comes after the thought */
+    bool think_again = follows(w, GEMMA4_THINK_AGAIN) && w->prev == AFTER_RESPONSE && o->opt->thinking;
+    if (think_again && !w->c->prefill.n) open_thought(o); /* a prefill comes after the thought */
 }
 
 static void put_messages(walk *w)
@@ -473,7 +473,7 @@ bool gemma4_render(const chat *c, const chat_options *opt, const chat_sink *sink
     if (!c->n) return err_set(e, ERR_INPUT, "a conversation needs a message");
     arena_init(&w.out.scratch, CHAT_MAX_PROMPT);
     buf_init(&w.out.text, CHAT_MAX_PROMPT);
-    gemma4_mark(&w.out, GEMMA4_BOS);
+    gemma4_put_marker(&w.out, GEMMA4_BOS);
     system_turn(&w);
     put_messages(&w);
     if (opt->add_generation_prompt) generation_prompt(&w);

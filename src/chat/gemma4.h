@@ -107,8 +107,8 @@ typedef struct {
     buf                 text;    /* a value as Python prints it */
 } gemma4_out;
 
-void gemma4_mark(gemma4_out *o, gemma4_marker m); /* sends a marker */
-void gemma4_put(gemma4_out *o, str text);         /* sends text */
+void gemma4_put_marker(gemma4_out *o, gemma4_marker m); /* sends a marker */
+void gemma4_put(gemma4_out *o, str text);               /* sends text */
 void gemma4_puts(gemma4_out *o, const char *text);
 /* Records a failure, unless there was one before. */
 void gemma4_fail(gemma4_out *o, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -14,14 +14,14 @@
 
 enum { MAX_DEPTH = PYTHON_MAX_DEPTH };
 
-static bool enter(gemma4_out *o)
+static bool enter_value(gemma4_out *o)
 {
     if (o->depth < MAX_DEPTH) return ++o->depth;
     gemma4_fail(o, ERR_INPUT, "a value in the conversation is nested more than %d deep", MAX_DEPTH);
     return false;
 }
 
-static void leave(gemma4_out *o) { o->depth--; }
+static void leave_value(gemma4_out *o) { o->depth--; }
 
 /* --- order of members ---------------------------------------------------------------------------*/
 /* Lower case of the letters that keys are made of: ASCII, Latin, Greek and Cyrillic. */
@@ -97,9 +97,9 @@ static str upper_text_of(gemma4_out *o, const json_value *v)
 /* --- values -------------------------------------------------------------------------------------*/
 static void put_string(gemma4_out *o, str s)
 {
-    gemma4_mark(o, GEMMA4_QUOTE);
+    gemma4_put_marker(o, GEMMA4_QUOTE);
     gemma4_put(o, s);
-    gemma4_mark(o, GEMMA4_QUOTE);
+    gemma4_put_marker(o, GEMMA4_QUOTE);
 }
 
 void gemma4_put_members(gemma4_out *o, const json_value *object, bool quote_keys)
@@ -131,7 +131,7 @@ static void put_items(gemma4_out *o, const json_value *array, bool quote_keys)
 void gemma4_put_value(gemma4_out *o, const json_value *v, bool quote_keys)
 {
     json_kind kind = v ? v->kind : JSON_NULL;
-    if (!enter(o)) return;
+    if (!enter_value(o)) return;
     if (kind == JSON_NULL) {
         gemma4_puts(o, o->rules & GEMMA4_NULL ? "null" : "None");
     } else if (kind == JSON_STRING) {
@@ -147,7 +147,7 @@ void gemma4_put_value(gemma4_out *o, const json_value *v, bool quote_keys)
     } else {
         gemma4_put(o, text_of(o, v));
     }
-    leave(o);
+    leave_value(o);
 }
 
 /* --- declarations -------------------------------------------------------------------------------*/
@@ -349,7 +349,7 @@ static bool is_keyword(str key)
 
 static void put_properties(gemma4_out *o, const json_value *properties, bool skip_keywords)
 {
-    if (!enter(o)) return;
+    if (!enter_value(o)) return;
     arena_mark          mark = arena_save(&o->scratch);
     const json_member **m    = sorted(o, properties);
     bool                any  = false;
@@ -362,7 +362,7 @@ static void put_properties(gemma4_out *o, const json_value *properties, bool ski
         gemma4_puts(o, "}");
     }
     arena_restore(&o->scratch, mark);
-    leave(o);
+    leave_value(o);
 }
 
 /* The brace that closes the parameters comes with their type, and only then. */
@@ -407,7 +407,7 @@ static void put_response_schema(gemma4_out *o, const json_value *response)
 
 void gemma4_put_declaration(gemma4_out *o, const chat_tool *tool)
 {
-    gemma4_mark(o, GEMMA4_TOOL);
+    gemma4_put_marker(o, GEMMA4_TOOL);
     gemma4_puts(o, "declaration:");
     gemma4_put(o, tool->name);
     gemma4_puts(o, "{description:");
@@ -415,5 +415,5 @@ void gemma4_put_declaration(gemma4_out *o, const chat_tool *tool)
     if (truthy(tool->parameters)) put_parameters(o, tool->parameters);
     if (tool->response) put_response_schema(o, tool->response);
     gemma4_puts(o, "}");
-    gemma4_mark(o, GEMMA4_TOOL_END);
+    gemma4_put_marker(o, GEMMA4_TOOL_END);
 }

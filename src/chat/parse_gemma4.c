@@ -87,12 +87,12 @@ typedef struct {
     level             lv[MAX_LEVELS];
     int               depth, deep, mute; /* mute: the depth at which a repeated key's value is dropped, or 0 */
     uint64_t          n_objects;
-    const json_value *schema; /* schema of the next value */
-    buf               word;   /* name, key or bare value */
-    buf               quoted; /* the key as JSON */
-    buf               json;   /* arguments not reported yet */
-    buf               left;   /* text of the call that is no argument: content, when the call ends */
-    uint64_t         *keys;   /* hashes of (object, key); 0: free */
+    const json_value *schema;   /* schema of the next value */
+    buf               word;     /* name, key or bare value */
+    buf               quoted;   /* the key as JSON */
+    buf               json;     /* arguments not reported yet */
+    buf               leftover; /* text of the call that is no argument: content, when the call ends */
+    uint64_t         *keys;     /* hashes of (object, key); 0: free */
     size_t            n_keys, cap_keys;
 } gemma4_parser;
 
@@ -112,9 +112,9 @@ static void hold(gemma4_parser *p, buf *b, const char *s, size_t n)
 static void hold_str(gemma4_parser *p, buf *b, str s) { hold(p, b, s.s, s.n); }
 
 /* Stores text that is not part of the arguments. The value of a repeated key is stored as a whole. */
-static void leave(gemma4_parser *p, str s)
+static void add_leftover(gemma4_parser *p, str s)
 {
-    if (!p->mute) hold_str(p, &p->left, s);
+    if (!p->mute) hold_str(p, &p->leftover, s);
 }
 
 /* --- JSON out -----------------------------------------------------------------------------------*/
@@ -272,7 +272,7 @@ static void push(gemma4_parser *p, bool is_object)
     const json_value *schema = p->schema;
     if (p->depth == MAX_LEVELS) {
         write_json(p, "null", 4);
-        leave(p, is_object ? STR("{") : STR("["));
+        add_leftover(p, is_object ? STR("{") : STR("["));
         p->in   = IN_DEEP;
         p->deep = 1;
         return;
@@ -317,9 +317,9 @@ static void end_key(gemma4_parser *p, str text)
     arena_deinit(&mem);
     if (p->mute) return;
     if (seen_key(p, buf_str(&p->quoted))) {
-        if (p->left.n) leave(p, STR(","));
-        leave(p, text);
-        leave(p, STR(":"));
+        if (p->leftover.n) add_leftover(p, STR(","));
+        add_leftover(p, text);
+        add_leftover(p, STR(":"));
         p->mute = p->depth;
         return;
     }
@@ -437,7 +437,7 @@ static void key_char(gemma4_parser *p, char c)
     } else if (c == ':') {
         end_key(p, buf_str(&p->word));
     } else if (closes || (p->in == AT_COLON && c == ',')) { /* a key without a value */
-        leave(p, buf_str(&p->word));
+        add_leftover(p, buf_str(&p->word));
         ends_value(p, c);
     } else if (p->in == IN_BARE_KEY || !is_space(c)) {
         hold(p, &p->word, &c, 1);
@@ -496,14 +496,14 @@ static void after_value_char(gemma4_parser *p, char c)
 {
     if (ends_value(p, c)) return;
     if (p->lv[p->depth - 1].is_object)
-        leave(p, (str){&c, 1});
+        add_leftover(p, (str){&c, 1});
     else if (!is_space(c)) /* a comma is missing */
         begin_value(p, c);
 }
 
 static void deep_char(gemma4_parser *p, char c)
 {
-    leave(p, (str){&c, 1});
+    add_leftover(p, (str){&c, 1});
     p->deep += (c == '{' || c == '[') - (c == '}' || c == ']');
     if (!p->deep) after_value(p);
 }
@@ -543,7 +543,7 @@ static void call_char(gemma4_parser *p, char c)
     case AFTER_STRING: after_string_char(p, c); break;
     case AFTER_VALUE: after_value_char(p, c); break;
     case IN_DEEP: deep_char(p, c); break;
-    case AFTER_ARGS: leave(p, (str){&c, 1}); break;
+    case AFTER_ARGS: add_leftover(p, (str){&c, 1}); break;
     default: break;
     }
 }
@@ -560,8 +560,8 @@ static void text_of_string(gemma4_parser *p, str s)
     else if (p->in == IN_QUOTED_KEY)
         hold_str(p, &p->word, s);
     else
-        leave(p, s);
-    if (p->mute) hold_str(p, &p->left, s);
+        add_leftover(p, s);
+    if (p->mute) hold_str(p, &p->leftover, s);
 }
 
 /* Text inside a call: strings in one piece, the rest by character. Returns how much of it was the call's. */
@@ -575,7 +575,7 @@ static size_t call_text(gemma4_parser *p, str s)
         }
         call_char(p, s.s[i]);
         if (mute && (p->mute || depth > mute))
-            hold(p, &p->left, &s.s[i], 1); /* text of the value, not the end after it */
+            hold(p, &p->leftover, &s.s[i], 1); /* text of the value, not the end after it */
         if (p->state != IN_CALL) return i + 1;
     }
     return s.n;
@@ -585,7 +585,7 @@ static void call_quote(gemma4_parser *p)
 {
     str  quote     = gemma4_marker_name(GEMMA4_QUOTE);
     bool in_object = p->depth && p->lv[p->depth - 1].is_object;
-    if (p->mute) hold_str(p, &p->left, quote);
+    if (p->mute) hold_str(p, &p->leftover, quote);
     switch (p->in) {
     case IN_NAME: hold_str(p, &p->word, quote); break;
     case AT_KEY: buf_clear(&p->word); /* fall through */
@@ -614,28 +614,28 @@ static void call_quote(gemma4_parser *p)
         break;
     case AFTER_VALUE:
         if (in_object) {
-            leave(p, quote);
+            add_leftover(p, quote);
             p->in = IN_JUNK_STRING;
         } else {
             begin_string(p);
         }
         break;
     case IN_JUNK_STRING:
-        leave(p, quote);
+        add_leftover(p, quote);
         p->in = AFTER_VALUE;
         break;
     case IN_DEEP:
     case IN_DEEP_STRING:
-        leave(p, quote);
+        add_leftover(p, quote);
         p->in = p->in == IN_DEEP ? IN_DEEP_STRING : IN_DEEP;
         break;
-    case AFTER_ARGS: leave(p, quote); break;
+    case AFTER_ARGS: add_leftover(p, quote); break;
     }
 }
 
 static void close_brackets(gemma4_parser *p)
 {
-    if (p->in == IN_BARE_KEY || p->in == IN_QUOTED_KEY || p->in == AT_COLON) leave(p, buf_str(&p->word));
+    if (p->in == IN_BARE_KEY || p->in == IN_QUOTED_KEY || p->in == AT_COLON) add_leftover(p, buf_str(&p->word));
     if (p->in == IN_STRING || p->in == AFTER_STRING) end_string(p);
     if (p->in == IN_BARE) put_bare(p);
     if (p->in == AT_VALUE) write_json(p, "null", 4);
@@ -677,7 +677,7 @@ static void end_call(gemma4_parser *p, bool closed)
     flush_json(p);
     p->opt.on_event(p->opt.ctx, &(chat_event){.kind = CHAT_EVENT_CALL_DONE, .call = p->n_calls, .cut = cut});
     p->n_calls++;
-    if (!is_slip(buf_str(&p->left))) emit(p, CHAT_EVENT_CONTENT, buf_str(&p->left));
+    if (!is_slip(buf_str(&p->leftover))) emit(p, CHAT_EVENT_CONTENT, buf_str(&p->leftover));
 }
 
 static void begin_call(gemma4_parser *p)
@@ -689,7 +689,7 @@ static void begin_call(gemma4_parser *p)
     p->mute    = 0;
     buf_clear(&p->word);
     buf_clear(&p->json);
-    buf_clear(&p->left);
+    buf_clear(&p->leftover);
 }
 
 /* --- the outer machine --------------------------------------------------------------------------*/
@@ -712,13 +712,13 @@ static void put_thought(gemma4_parser *p, str s)
 /* The held start of a label turned out to be text, or is all there is. */
 static void give_up_label(gemma4_parser *p)
 {
-    str held = {label, p->n_label};
+    str label_start = {label, p->n_label};
     if (p->state == AT_START) {
         p->state = IN_CONTENT;
-        emit(p, CHAT_EVENT_CONTENT, held);
+        emit(p, CHAT_EVENT_CONTENT, label_start);
     } else if (p->state == IN_LABEL) {
         p->state = IN_THOUGHT;
-        put_thought(p, held);
+        put_thought(p, label_start);
     }
     p->n_label = 0;
 }
@@ -971,7 +971,7 @@ static chat_parser *create_parser(const chat_parse_options *opt)
     buf_init(&p->word, MAX_HELD);
     buf_init(&p->quoted, (size_t)8 * MAX_HELD);
     buf_init(&p->json, (size_t)8 * MAX_HELD);
-    buf_init(&p->left, (size_t)8 * MAX_HELD);
+    buf_init(&p->leftover, (size_t)8 * MAX_HELD);
     return &p->base;
 }
 
@@ -984,7 +984,7 @@ static void destroy_parser(chat_parser *base)
     buf_deinit(&p->word);
     buf_deinit(&p->quoted);
     buf_deinit(&p->json);
-    buf_deinit(&p->left);
+    buf_deinit(&p->leftover);
     mem_free(p->keys);
     mem_free(p);
 }

@@ -12,7 +12,7 @@ static const char request[] = "\nCopy the last five records.";
 static uint64_t draw(uint64_t *state) { return sampling_mix(*state += 0x9E3779B97F4A7C15u) >> 33; }
 
 /* --- the frame ------------------------------------------------------------------------------------*/
-static bool render(const tok *t, const chat_options *format, const char *text, chat_prompt *out, err *e)
+static bool render_question(const tok *t, const chat_options *format, const char *text, chat_prompt *out, err *e)
 {
     arena mem;
     arena_init(&mem, 1 << 20);
@@ -29,7 +29,7 @@ static bool find_place(prompt_maker *p, const chat_options *format, err *e)
     chat_prompt one, other;
     chat_prompt_init(&one, MAX_TOKENS);
     chat_prompt_init(&other, MAX_TOKENS);
-    bool ok = render(p->tok, format, request + 1, &one, e) && render(p->tok, format, "7", &other, e);
+    bool ok = render_question(p->tok, format, request + 1, &one, e) && render_question(p->tok, format, "7", &other, e);
     while (ok && p->at < one.ids.n && p->at < other.ids.n && one.ids.p[p->at] == other.ids.p[p->at]) p->at++;
     if (ok) tok_ids_put_n(&p->frame, one.ids.p, p->at);
     ok = ok && tok_encode(p->tok, &p->frame, STR("\n"), false, e);

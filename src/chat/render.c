@@ -10,7 +10,7 @@ static bool text_failed(const buf *text, err *e)
 }
 
 /* Renders the conversation and adds the prefill of the response. */
-static bool render(const chat *c, const chat_options *o, const chat_sink *sink, err *e)
+static bool render_with_prefill(const chat *c, const chat_options *o, const chat_sink *sink, err *e)
 {
     chat_segment prefill = {.kind = CHAT_SEG_TEXT, .text = c->prefill};
     return o->format->render(c, o, sink, e) && (!c->prefill.n || sink->put(sink->ctx, &prefill, e));
@@ -24,7 +24,7 @@ static bool put_bytes(void *ctx, const chat_segment *s, err *e)
 
 bool chat_render_text(buf *out, const chat *c, const chat_options *o, err *e)
 {
-    return render(c, o, &(chat_sink){put_bytes, out}, e);
+    return render_with_prefill(c, o, &(chat_sink){put_bytes, out}, e);
 }
 
 /* --- ids ----------------------------------------------------------------------------------------*/
@@ -103,7 +103,7 @@ bool chat_render_ids(chat_prompt *p, const tok *t, const chat *c, const chat_opt
     forget_media(p);
     p->in_thought = false;
     buf_init(&k.text, CHAT_MAX_PROMPT);
-    bool ok = render(c, o, &(chat_sink){put_ids, &k}, e) && flush_text(&k, e);
+    bool ok = render_with_prefill(c, o, &(chat_sink){put_ids, &k}, e) && flush_text(&k, e);
     buf_deinit(&k.text);
     return ok;
 }

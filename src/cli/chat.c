@@ -79,7 +79,7 @@ static turn *add_turn(session *s, str question)
 
 static str text_of(const buf *b) { return b->n ? buf_str(b) : STR(""); }
 
-static bool render(session *s, err *e)
+static bool render_session(session *s, err *e)
 {
     arena mem;
     arena_init(&mem, (size_t)16 << 20);
@@ -149,7 +149,7 @@ static bool confirm(session *s, const char *question)
 }
 
 /* --- an answer ----------------------------------------------------------------------------------*/
-static void on_token(void *ctx, int32_t id, bool stop)
+static void view_token(void *ctx, int32_t id, bool stop)
 {
     session *s = ctx;
     if (!stop) view_put(&s->view, id);
@@ -164,7 +164,7 @@ static bool fit(session *s, bool *fits, err *e)
     bool   asked = !s->terminal;
     *fits        = true;
     for (;;) {
-        if (!render(s, e)) return false;
+        if (!render_session(s, e)) return false;
         if (s->prompt.ids.n <= limit) break;
         *fits = s->n_turns > 1;
         if (!*fits)
@@ -341,7 +341,7 @@ static bool open_session(session *s, err *e)
     s->format.thinking = flags.think;
     if (flags.system) buf_puts(&s->system, flags.system);
     if (!generator_init(&s->gen, s->g, &flags, e)) return false;
-    s->gen.on_token = on_token;
+    s->gen.on_token = view_token;
     s->gen.ctx      = s;
     if (flags.stops.n) {
         s->gen.request.on_token     = chat_stream_on_token;

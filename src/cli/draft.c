@@ -4,13 +4,13 @@
 
 #include <stdio.h>
 
-enum { DEFAULT_GUESSES = 4, ROOMY_CTX = 64 };
+enum { DEFAULT_DRAFT = 4, ROOMY_CTX = 64 };
 
 static struct {
     engine_options engine;
     const char    *drafter, *ids, *out;
-    int            n_guesses;
-} flags = {.n_guesses = DEFAULT_GUESSES};
+    int            n_draft;
+} flags = {.n_draft = DEFAULT_DRAFT};
 
 static const option opts[] = {
     OPT_ENGINE(flags.engine),
@@ -23,7 +23,7 @@ static const option opts[] = {
     OPT_OUTPUT(flags.out),
     {.name = "draft-max",
      .kind = OPT_INT,
-     .dest = &flags.n_guesses,
+     .dest = &flags.n_draft,
      .arg  = "N",
      .min  = 1,
      .max  = DRAFT_MAX,
@@ -118,7 +118,7 @@ static bool run_target(work *w, err *e)
 
 static bool run_drafter(work *w, err *e)
 {
-    int        max = w->d->max_draft, n = w->d->one_pass || flags.n_guesses > max ? max : flags.n_guesses;
+    int        max = w->d->max_draft, n = w->d->one_pass || flags.n_draft > max ? max : flags.n_draft;
     draft_job *jobs[] = {&w->job};
     w->job            = (draft_job){.lane    = w->lane,
                                     .kv_lane = kv_lane_index(w->g.lane_kv),

@@ -295,7 +295,7 @@ void generate_print_stats(const generator *a)
 }
 
 /* --- showing an answer --------------------------------------------------------------------------*/
-static void show(answer_view *v, chat_event_kind kind, str text)
+static void show_text(answer_view *v, chat_event_kind kind, str text)
 {
     bool dim = kind == CHAT_EVENT_REASONING;
     if (v->started && kind != v->last) fputs(v->last == CHAT_EVENT_REASONING ? "\n\n" : "\n", stdout);
@@ -307,18 +307,18 @@ static void show(answer_view *v, chat_event_kind kind, str text)
 }
 
 /* Shows a tool call as text: name and arguments. */
-static void on_event(void *ctx, const chat_event *ev)
+static void view_on_event(void *ctx, const chat_event *ev)
 {
     answer_view *v = ctx;
     if (ev->kind == CHAT_EVENT_REASONING) {
         buf_put(&v->reasoning, ev->text.s, ev->text.n);
-        if (v->show_thoughts) show(v, CHAT_EVENT_REASONING, ev->text);
+        if (v->show_thoughts) show_text(v, CHAT_EVENT_REASONING, ev->text);
     } else if (ev->kind == CHAT_EVENT_CONTENT) {
         buf_put(&v->content, ev->text.s, ev->text.n);
-        show(v, CHAT_EVENT_CONTENT, ev->text);
+        show_text(v, CHAT_EVENT_CONTENT, ev->text);
     } else if (ev->kind != CHAT_EVENT_CALL_DONE) {
         buf_put(&v->content, ev->text.s, ev->text.n);
-        show(v, CHAT_EVENT_CALL_NAME, ev->text);
+        show_text(v, CHAT_EVENT_CALL_NAME, ev->text);
     }
 }
 
@@ -328,7 +328,7 @@ void view_init(answer_view *v, const tok *t, const generate_flags *f, const chat
     buf_init(&v->content, TOK_MAX_INPUT);
     buf_init(&v->reasoning, TOK_MAX_INPUT);
     chat_parse_options p = {.format     = o->format,
-                            .on_event   = on_event,
+                            .on_event   = view_on_event,
                             .ctx        = v,
                             .tok        = t,
                             .in_thought = in_thought,

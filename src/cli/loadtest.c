@@ -300,7 +300,7 @@ static bool choose_words(job *j, err *e)
     return true;
 }
 
-static bool open_all(job *j, const char *url, err *e)
+static bool open_servers(job *j, const char *url, err *e)
 {
     struct rlimit files;
     if (!getrlimit(RLIMIT_NOFILE, &files)) {
@@ -347,7 +347,7 @@ static void end_line(job *j)
     j->line_is_open = false;
 }
 
-static bool go_on(void *ctx, int64_t done, int64_t running, int64_t tokens)
+static bool show_progress(void *ctx, int64_t done, int64_t running, int64_t tokens)
 {
     job *j = ctx;
     if (isatty(STDERR_FILENO)) {
@@ -374,7 +374,7 @@ static load_plan plan_of(job *j, int level)
                        .duration_s = (double)flags.duration_s,
                        .first      = j->next_prompt,
                        .seed       = flags.seed,
-                       .go_on      = go_on,
+                       .go_on      = show_progress,
                        .ctx        = j};
 }
 
@@ -564,7 +564,7 @@ static int run_loadtest(job *j, const char *url)
 {
     err  e = {0}, other = {0};
     bool ok = (!flags.json || !strcmp(flags.json, "-") || cli_check_output(flags.json, &e)) &&
-              (!flags.plot || cli_check_output(flags.plot, &e)) && open_all(j, url, &e);
+              (!flags.plot || cli_check_output(flags.plot, &e)) && open_servers(j, url, &e);
     if (!ok) return cli_fail(&e);
     listen_for_signals();
     ok           = run_levels(j, &e);

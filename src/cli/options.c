@@ -36,11 +36,11 @@ static int print_help(const opt_spec *spec)
     printf("usage: tandem %s\n\n%s\n\n", spec->usage, spec->about);
     for (size_t i = 0; i < spec->n; i++) {
         const option *o = &spec->opts[i];
-        char          left[64], letter[8] = "    ", env[64];
+        char          column[64], letter[8] = "    ", env[64];
         if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
-        snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+        snprintf(column, sizeof column, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
         env_name(o, env);
-        printf("  %-28s %s [%s]\n", left, o->help, env);
+        printf("  %-28s %s [%s]\n", column, o->help, env);
     }
     printf("  %-28s %s\n", "    --help", "this text");
     return 0;

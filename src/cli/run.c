@@ -82,7 +82,7 @@ static bool read_prompt(buf *out, int n_args, char **args, err *e)
     return cli_input(out, n_args, args, e);
 }
 
-static bool render(chat_prompt *out, const tandem *g, str text, err *e)
+static bool render_prompt(chat_prompt *out, const tandem *g, str text, err *e)
 {
     chat_options o;
     arena        mem;
@@ -117,7 +117,7 @@ static bool make_prompt(input *in, const tandem *g, err *e)
             return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", ids->p[i],
                            engine_info(g)->n_vocab);
     if (flags.ids) return true;
-    if (!flags.raw) return render(&in->prompt, g, in->text.n ? buf_str(&in->text) : STR(""), e);
+    if (!flags.raw) return render_prompt(&in->prompt, g, in->text.n ? buf_str(&in->text) : STR(""), e);
     if (tok_add_bos(t)) tok_ids_put(ids, tok_bos(t));
     return tok_encode(t, ids, buf_str(&in->text), false, e);
 }
@@ -164,7 +164,7 @@ static void show_text(output *o)
     buf_clear(&o->text);
 }
 
-static void on_token(void *ctx, int32_t id, bool stop)
+static void print_token(void *ctx, int32_t id, bool stop)
 {
     output *o = ctx;
     if (flags.print_ids) {
@@ -216,7 +216,7 @@ static void close_output(output *o)
 /* Sets up stop strings: for all text, or for the content of a chat response. */
 static void ask_for(generator *a, output *o)
 {
-    a->on_token                = on_token;
+    a->on_token                = print_token;
     a->ctx                     = o;
     a->request.ignore_stop_ids = flags.ignore_eos;
     if (o->plain) {

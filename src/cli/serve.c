@@ -309,7 +309,7 @@ int cmd_serve(int argc, char **args)
     o.settings_path  = flags.settings;
     o.exits_next     = true;
     o.no_ollama      = flags.no_ollama;
-    if (flags.request_bytes) o.max_held = flags.request_bytes;
+    if (flags.request_bytes) o.max_held_bytes = flags.request_bytes;
     if (flags.body_bytes) o.http.max_bodies = flags.body_bytes;
     o.ready     = print_ready;
     o.ready_ctx = &o;

@@ -24,7 +24,7 @@ static bool put_bytes(sha256 *s, str bytes)
     return sampled;
 }
 
-static void finish(sha256 *s, bool sampled, char out[FINGERPRINT_MAX])
+static void finish_hash(sha256 *s, bool sampled, char out[FINGERPRINT_MAX])
 {
     char hex[65];
     sha256_hex(s, hex);
@@ -39,5 +39,5 @@ void fingerprint_checkpoint(const checkpoint *cp, char out[FINGERPRINT_MAX])
     const maps *files   = checkpoint_files(cp);
     sampled |= put_bytes(&s, (str){cp->image.p, cp->image.n});
     for (size_t i = 0; i < files->n; i++) sampled |= put_bytes(&s, (str){files->file[i].map.p, files->file[i].map.n});
-    finish(&s, sampled, out);
+    finish_hash(&s, sampled, out);
 }

@@ -50,7 +50,7 @@ struct gguf {
 static size_t bytes_left(const reader *r) { return r->bytes.n - r->at; }
 
 /* Returns the next n bytes, or NULL past the end. */
-static const char *take(reader *r, uint64_t n)
+static const char *take_bytes(reader *r, uint64_t n)
 {
     if (r->failed || n > bytes_left(r)) {
         r->failed = true;
@@ -64,7 +64,7 @@ static const char *take(reader *r, uint64_t n)
 static uint32_t read_u32(reader *r)
 {
     uint32_t    v = 0;
-    const char *p = take(r, sizeof v);
+    const char *p = take_bytes(r, sizeof v);
     if (p) memcpy(&v, p, sizeof v);
     return v;
 }
@@ -72,7 +72,7 @@ static uint32_t read_u32(reader *r)
 static uint64_t read_u64(reader *r)
 {
     uint64_t    v = 0;
-    const char *p = take(r, sizeof v);
+    const char *p = take_bytes(r, sizeof v);
     if (p) memcpy(&v, p, sizeof v);
     return v;
 }
@@ -80,7 +80,7 @@ static uint64_t read_u64(reader *r)
 static str read_str(reader *r)
 {
     uint64_t    n = read_u64(r);
-    const char *p = take(r, n);
+    const char *p = take_bytes(r, n);
     return p ? (str){p, n} : (str){0};
 }
 
@@ -123,7 +123,7 @@ static bool read_items(reader *r, gguf_value *v, err *e)
                        STR_ARG(v->key), v->n, min_bytes, bytes_left(r));
     v->data = r->bytes.s + r->at;
     if (v->item == GGUF_STRING) return skip_strings(r, v, e);
-    take(r, bytes);
+    take_bytes(r, bytes);
     return v->item != GGUF_BOOL || check_bools(v, e);
 }
 
@@ -213,7 +213,7 @@ static bool read_alignment(header *h, err *e)
 
 static bool read_header(header *h, reader *r, err *e)
 {
-    str magic = {take(r, 4), 4};
+    str magic = {take_bytes(r, 4), 4};
     if (r->failed || !str_is(magic, "GGUF")) return err_set(e, ERR_FORMAT, "it does not start with \"GGUF\"");
     uint32_t version = read_u32(r);
     h->n_tensors     = read_u64(r);
@@ -297,7 +297,7 @@ static bool check_overlap(tensor *t, size_t n, str file, err *e)
  * data, so the table is walked once before memory is allocated for it. */
 static bool read_tensors(gguf *g, const header *h, reader *r, err *e)
 {
-    reader   again = *r;
+    reader   second_pass = *r;
     tensor   t;
     uint64_t offset;
     for (uint64_t i = 0; i < h->n_tensors; i++)
@@ -307,7 +307,7 @@ static bool read_tensors(gguf *g, const header *h, reader *r, err *e)
     tensor *all     = mem_try_n(h->n_tensors, sizeof *all);
     bool    ok      = all != NULL || err_set(e, ERR_UNAVAILABLE, "no memory for %" PRIu64 " tensors", h->n_tensors);
     for (uint64_t i = 0; ok && i < h->n_tensors; i++)
-        ok = read_tensor(&again, &all[i], &offset, e) && place_tensor(&all[i], offset, data_at, h, r->bytes, e) &&
+        ok = read_tensor(&second_pass, &all[i], &offset, e) && place_tensor(&all[i], offset, data_at, h, r->bytes, e) &&
              tensor_table_add(g->tensors, &all[i], e);
     ok = ok && check_overlap(all, h->n_tensors, r->bytes, e);
     mem_free(all);

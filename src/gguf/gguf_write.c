@@ -64,7 +64,7 @@ void gguf_writer_free(gguf_writer *w)
 }
 
 /* --- keys --------------------------------------------------------------------------------------- */
-static void fail(gguf_writer *w, const err *e)
+static void fail_writer(gguf_writer *w, const err *e)
 {
     if (w->failed.code == ERR_NONE) w->failed = *e;
 }
@@ -73,7 +73,7 @@ static bool copy_name(gguf_writer *w, str name, str *out)
 {
     char *copy = arena_str(&w->text, name);
     *out       = (str){copy, name.n};
-    if (!copy) fail(w, &(err){.code = ERR_UNAVAILABLE, .text = "no memory for names"});
+    if (!copy) fail_writer(w, &(err){.code = ERR_UNAVAILABLE, .text = "no memory for names"});
     return copy != NULL;
 }
 
@@ -102,7 +102,7 @@ static void begin_key(gguf_writer *w, str key, gguf_type type)
     names_result r = names_add(&w->named, copy);
     if (r == NAMES_TWICE) err_set(&e, ERR_INPUT, "key '%.*s' appears twice", STR_ARG(key));
     if (r == NAMES_NO_MEMORY) err_set(&e, ERR_UNAVAILABLE, "no memory for more than %zu keys", w->named.n);
-    if (r != NAMES_ADDED) fail(w, &e);
+    if (r != NAMES_ADDED) fail_writer(w, &e);
     put_text(&w->keys, key);
     put_u32(&w->keys, type);
 }
@@ -174,7 +174,7 @@ void gguf_put_tensor(gguf_writer *w, const tensor *t)
     close_items(w);
     if (w->failed.code != ERR_NONE || !copy_name(w, t->name, &copy.name)) return;
     for (int i = copy.n_dims; i < TENSOR_MAX_DIMS; i++) copy.dim[i] = 1;
-    if (!tensor_size(&copy, &e) || !tensor_table_add(w->tensors, &copy, &e)) fail(w, &e);
+    if (!tensor_size(&copy, &e) || !tensor_table_add(w->tensors, &copy, &e)) fail_writer(w, &e);
 }
 
 static size_t padded(const gguf_writer *w, size_t n) { return (n + w->alignment - 1) & ~(w->alignment - 1); }
@@ -322,7 +322,7 @@ static bool begin_part(gguf_writer *w, int no, err *e)
 static bool is_whole(gguf_writer *w, err *e)
 {
     close_items(w);
-    if (w->keys.failed) fail(w, &(err){.code = ERR_UNAVAILABLE, .text = "no memory for the keys"});
+    if (w->keys.failed) fail_writer(w, &(err){.code = ERR_UNAVAILABLE, .text = "no memory for the keys"});
     if (w->failed.code != ERR_NONE && e) *e = w->failed;
     return w->failed.code == ERR_NONE;
 }
@@ -335,7 +335,7 @@ bool gguf_writer_header(gguf_writer *w, buf *out, err *e)
 bool gguf_writer_begin(gguf_writer *w, const char *path, uint64_t part_bytes, err *e)
 {
     w->path = arena_str(&w->text, str_of(path));
-    if (!w->path) fail(w, &(err){.code = ERR_UNAVAILABLE, .text = "no memory for the keys"});
+    if (!w->path) fail_writer(w, &(err){.code = ERR_UNAVAILABLE, .text = "no memory for the keys"});
     return is_whole(w, e) && plan_parts(w, part_bytes, e) && check_paths(w, e) && begin_part(w, 0, e);
 }
 

@@ -45,7 +45,7 @@ static void draw_key(names *x)
     x->key[1] |= 1;
 }
 
-static bool grow(names *x)
+static bool grow_table(names *x)
 {
     size_t cap = x->cap ? 2 * x->cap : 64;
     if (cap > UINT32_MAX / 2) return false;
@@ -64,7 +64,7 @@ static bool grow(names *x)
 
 names_result names_add(names *x, str name)
 {
-    if (x->n == x->cap && !grow(x)) return NAMES_NO_MEMORY;
+    if (x->n == x->cap && !grow_table(x)) return NAMES_NO_MEMORY;
     size_t i = slot_of(x, name);
     if (x->slot[i]) return NAMES_TWICE;
     x->name[x->n] = name;

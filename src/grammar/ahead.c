@@ -126,7 +126,7 @@ int grammar_shortest(grammar_machine *m, grammar_state s, int32_t *out, int max)
 
 int32_t grammar_longest(const grammar_machine *m) { return m->v->max_depth > 1 ? m->v->max_depth : 1; }
 
-int grammar_ahead(grammar_machine *m, grammar_state s, int32_t *out, int max)
+int grammar_forced_tokens(grammar_machine *m, grammar_state s, int32_t *out, int max)
 {
     enum { BYTES_EACH = 16 };
     if (s < 0 || max < 1) return 0;

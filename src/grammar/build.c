@@ -44,7 +44,7 @@ bool builder_full(builder *b)
     return builder_fail(b, ERR_TOO_LARGE, "compiling it needs more than %zu MiB", GRAMMAR_MAX_MEMORY >> 20);
 }
 
-static void *take(builder *b, size_t n, size_t each)
+static void *alloc_items(builder *b, size_t n, size_t each)
 {
     void *p = builder_spend(b, 2 + n * each / 256) ? arena_try(&b->mem, n ? n : 1, each) : NULL;
     if (!p) builder_full(b);
@@ -53,7 +53,7 @@ static void *take(builder *b, size_t n, size_t each)
 
 static node *new_node(builder *b, node_kind kind)
 {
-    node *x = take(b, 1, sizeof *x);
+    node *x = alloc_items(b, 1, sizeof *x);
     if (!x) return &nothing;
     x->kind = kind;
     return x;
@@ -65,7 +65,7 @@ node *node_text(builder *b, str s)
         builder_fail(b, ERR_TOO_LARGE, "the grammar has more than %d bytes of text", GRAMMAR_MAX_TEXT);
         return &nothing;
     }
-    char *p = take(b, s.n, 1);
+    char *p = alloc_items(b, s.n, 1);
     node *x = new_node(b, NODE_TEXT);
     if (!p || x == &nothing) return &nothing;
     b->n_bytes += s.n;
@@ -85,7 +85,7 @@ static int by_lo(const void *a, const void *b)
 /* Sorts and joins ranges into a new array with room for one more. */
 static char_range *tidy(builder *b, const char_range *r, int32_t *n)
 {
-    char_range *p    = take(b, (size_t)*n + 1, sizeof *p);
+    char_range *p    = alloc_items(b, (size_t)*n + 1, sizeof *p);
     int32_t     kept = 0;
     if (!p) return NULL;
     if (*n) memcpy(p, r, (size_t)*n * sizeof *p);
@@ -131,7 +131,7 @@ node *node_list(builder *b, node_kind kind, node *const *kid, int32_t n)
 {
     if (n == 1) return kid[0];
     node  *x = new_node(b, kind);
-    node **p = take(b, (size_t)n, sizeof *p);
+    node **p = alloc_items(b, (size_t)n, sizeof *p);
     if (!p || x == &nothing) return &nothing;
     if (n) memcpy(p, kid, (size_t)n * sizeof *p);
     x->kid = p;
@@ -150,7 +150,7 @@ node *node_repeat(builder *b, node *body, int32_t min, int32_t max)
     return x;
 }
 
-node *node_ahead(builder *b, node *body, bool negative)
+node *node_lookahead(builder *b, node *body, bool negative)
 {
     node *x = new_node(b, NODE_AHEAD);
     if (x == &nothing) return x;
@@ -189,7 +189,7 @@ int32_t builder_rule(builder *b, str name)
     }
     if (b->n_rules == b->rule_cap) {
         int32_t cap = b->rule_cap ? b->rule_cap * 2 : 64;
-        rule   *p   = take(b, (size_t)cap, sizeof *p);
+        rule   *p   = alloc_items(b, (size_t)cap, sizeof *p);
         if (!p) return 0;
         if (b->n_rules) memcpy(p, b->rule, (size_t)b->n_rules * sizeof *p);
         b->rule     = p;
@@ -208,7 +208,7 @@ void node_vec_put(builder *b, node_vec *v, node *x)
 {
     if (v->n == v->cap) {
         int32_t cap = v->cap ? v->cap * 2 : 8;
-        node  **p   = take(b, (size_t)cap, sizeof *p);
+        node  **p   = alloc_items(b, (size_t)cap, sizeof *p);
         if (!p) return;
         if (v->n) memcpy(p, v->p, (size_t)v->n * sizeof *p);
         v->p   = p;

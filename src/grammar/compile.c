@@ -40,7 +40,7 @@ typedef struct {
     bool     failed;
 } compiler;
 
-static int32_t fail(compiler *c, err_code code, const char *what, int limit)
+static int32_t fail_compiler(compiler *c, err_code code, const char *what, int limit)
 {
     if (!c->failed) err_set(c->e, code, what, limit);
     c->failed = true;
@@ -57,7 +57,7 @@ static bool spend(compiler *c, size_t n)
     return !c->failed;
 }
 
-static bool grow(compiler *c, void **p, int32_t *cap, int32_t n, int32_t most_n, size_t each)
+static bool grow_array(compiler *c, void **p, int32_t *cap, int32_t n, int32_t most_n, size_t each)
 {
     if (n < *cap) return true;
     int32_t more = *cap ? *cap * 2 : 256;
@@ -65,9 +65,9 @@ static bool grow(compiler *c, void **p, int32_t *cap, int32_t n, int32_t most_n,
     void *q = n < more ? mem_try_resize(*p, (size_t)more * each) : NULL;
     if (!q) {
         if (n >= most_n)
-            fail(c, ERR_TOO_LARGE, "the grammar needs more than %d states", GRAMMAR_MAX_STATES);
+            fail_compiler(c, ERR_TOO_LARGE, "the grammar needs more than %d states", GRAMMAR_MAX_STATES);
         else
-            fail(c, ERR_UNAVAILABLE, "no memory for a grammar of %d states", c->g->n_places);
+            fail_compiler(c, ERR_UNAVAILABLE, "no memory for a grammar of %d states", c->g->n_places);
         return false;
     }
     *p   = q;
@@ -102,7 +102,8 @@ static bool place_same(const grammar *g, const place *a, const place *b)
 static int32_t add_place(compiler *c, place p)
 {
     grammar *g = c->g;
-    if (c->failed || !grow(c, (void **)&g->place, &c->place_cap, g->n_places, GRAMMAR_MAX_STATES, sizeof p)) return END;
+    if (c->failed || !grow_array(c, (void **)&g->place, &c->place_cap, g->n_places, GRAMMAR_MAX_STATES, sizeof p))
+        return END;
     g->place[g->n_places] = p;
     return g->n_places++;
 }
@@ -110,7 +111,7 @@ static int32_t add_place(compiler *c, place p)
 static void add_edge(compiler *c, int lo, int hi, int32_t to)
 {
     grammar *g = c->g;
-    if (c->failed || !grow(c, (void **)&g->edge, &c->edge_cap, g->n_edges, MAX_EDGES, sizeof(edge))) return;
+    if (c->failed || !grow_array(c, (void **)&g->edge, &c->edge_cap, g->n_edges, MAX_EDGES, sizeof(edge))) return;
     g->edge[g->n_edges++] = (edge){(uint16_t)lo, (uint16_t)hi, to};
 }
 
@@ -228,7 +229,8 @@ static int32_t emit_class(compiler *c, const node *x, int32_t then)
     for (int32_t i = 0; i <= x->n && spend(c, 4); i++) {
         bool full = f.n + 16 > (int32_t)COUNT(f.p);
         if ((i == x->n || full) && f.n) {
-            if (n_parts == (int32_t)COUNT(part)) return fail(c, ERR_TOO_LARGE, "a class has over %d ranges", 1 << 14);
+            if (n_parts == (int32_t)COUNT(part))
+                return fail_compiler(c, ERR_TOO_LARGE, "a class has over %d ranges", 1 << 14);
             place p = {.kind = PLACE_BYTES, .n = f.n, .first = c->g->n_edges};
             for (int32_t k = 0; k < f.n; k++) add_edge(c, f.p[k].lo, f.p[k].hi, f.p[k].to);
             part[n_parts++] = settle(c, p);
@@ -310,7 +312,7 @@ static int32_t emit_words(compiler *c, const str *w, int32_t n, size_t from, int
 static int32_t emit_texts(compiler *c, const node *x, int32_t then)
 {
     str *w = mem_try_n((size_t)x->n, sizeof *w);
-    if (!w) return fail(c, ERR_UNAVAILABLE, "no memory for %d alternatives", x->n);
+    if (!w) return fail_compiler(c, ERR_UNAVAILABLE, "no memory for %d alternatives", x->n);
     size_t n_bytes = 0;
     for (int32_t i = 0; i < x->n; i++) n_bytes += (w[i] = x->kid[i]->text).n;
     if (spend(c, 8 * (size_t)x->n + n_bytes / 2)) qsort(w, (size_t)x->n, sizeof *w, by_text);
@@ -325,7 +327,7 @@ static int32_t emit_alt(compiler *c, node *x, int32_t then)
     for (int32_t i = 0; i < x->n; i++) words = words && x->kid[i]->kind == NODE_TEXT;
     if (words) return emit_texts(c, x, then);
     int32_t *to = mem_try_n((size_t)x->n + 1, sizeof *to);
-    if (!to) return fail(c, ERR_UNAVAILABLE, "no memory for %d alternatives", x->n);
+    if (!to) return fail_compiler(c, ERR_UNAVAILABLE, "no memory for %d alternatives", x->n);
     for (int32_t i = 0; i < x->n && !c->failed; i++) to[i] = emit(c, x->kid[i], then);
     int32_t at = split(c, to, x->n);
     mem_free(to);
@@ -360,7 +362,8 @@ static int32_t emit_loop(compiler *c, const node *x, int32_t then)
 {
     node *body = x->body;
     if (!body->round) {
-        if (!grow(c, (void **)&c->round, &c->round_cap, c->n_rounds, GRAMMAR_MAX_STATES, sizeof *c->round)) return END;
+        if (!grow_array(c, (void **)&c->round, &c->round_cap, c->n_rounds, GRAMMAR_MAX_STATES, sizeof *c->round))
+            return END;
         c->round[c->n_rounds++] = body;
         body->round             = c->b->n_rules + c->n_rounds;
     }
@@ -513,7 +516,7 @@ static bool note_calls(compiler *c)
     for (size_t r = 0; x.to && !c->failed && r < n; r++) list_calls(c, b->rule[r].body, x.to, x.from[r]);
     ok = x.to && spend(c, 4 * ((size_t)x.from[n] + n)) && find_cycles(&x, c->cyclic);
     graph_deinit(&x);
-    return ok || (fail(c, ERR_UNAVAILABLE, "no memory for a grammar of %d rules", b->n_rules), false);
+    return ok || (fail_compiler(c, ERR_UNAVAILABLE, "no memory for a grammar of %d rules", b->n_rules), false);
 }
 
 /* --- what can be empty, and how many calls an end takes ----------------------------------------- */
@@ -522,7 +525,7 @@ typedef struct { /* the places that depend on place p: at[from[p]] .. at[from[p 
 } waiters;
 
 /* Returns the i-th successor of p, -1 after the last. */
-static int32_t follow(const grammar *g, const place *p, int32_t i)
+static int32_t successor(const grammar *g, const place *p, int32_t i)
 {
     if (i < p->n) return g->edge[p->first + i].to;
     if (p->kind == PLACE_CALL || p->kind == PLACE_LOOP) {
@@ -538,12 +541,12 @@ static bool find_waiters(const grammar *g, waiters *w)
     *w       = (waiters){mem_try_n(n + 2, sizeof *w->from), NULL};
     if (!w->from) return false;
     for (size_t p = 0; p < n; p++)
-        for (int32_t i = 0, q; (q = follow(g, &g->place[p], i)) >= 0; i++) w->from[q + 2]++;
+        for (int32_t i = 0, q; (q = successor(g, &g->place[p], i)) >= 0; i++) w->from[q + 2]++;
     for (size_t p = 0; p < n; p++) w->from[p + 2] += w->from[p + 1];
     w->at = mem_try_n((size_t)w->from[n + 1] + 1, sizeof *w->at);
     if (!w->at) return false;
     for (size_t p = 0; p < n; p++)
-        for (int32_t i = 0, q; (q = follow(g, &g->place[p], i)) >= 0; i++) w->at[w->from[q + 1]++] = (int32_t)p;
+        for (int32_t i = 0, q; (q = successor(g, &g->place[p], i)) >= 0; i++) w->at[w->from[q + 1]++] = (int32_t)p;
     return true;
 }
 
@@ -682,13 +685,13 @@ static bool find_distances(grammar *g, const waiters *w)
 
 /* --- left recursion ---------------------------------------------------------------------------- */
 typedef struct { /* places to visit, each once per rule */
-    int32_t *seen, *todo, n, mark;
+    int32_t *seen, *todo, n, visit;
 } search;
 
 static void visit(search *x, int32_t p)
 {
-    if (x->seen[p] == x->mark) return;
-    x->seen[p]      = x->mark;
+    if (x->seen[p] == x->visit) return;
+    x->seen[p]      = x->visit;
     x->todo[x->n++] = p;
 }
 
@@ -697,7 +700,7 @@ static int32_t left_calls(compiler *c, const bool *empty, int32_t r, search *x, 
 {
     const grammar *g = c->g;
     int32_t        n = 0;
-    x->mark          = r + 1;
+    x->visit         = r + 1;
     visit(x, g->start[r]);
     while (x->n) {
         const place *p = &g->place[x->todo[--x->n]];
@@ -814,7 +817,7 @@ static void emit_rules(compiler *c)
     grammar *g = c->g;
     for (int32_t r = 0; r < c->b->n_rules + c->n_rounds && !c->failed; r++) {
         bool made = r >= c->b->n_rules;
-        if (!grow(c, (void **)&g->start, &c->start_cap, r, GRAMMAR_MAX_STATES, sizeof *g->start)) return;
+        if (!grow_array(c, (void **)&g->start, &c->start_cap, r, GRAMMAR_MAX_STATES, sizeof *g->start)) return;
         c->repeated = made;
         g->start[r] = emit(c, made ? c->round[r - c->b->n_rules] : c->b->rule[r].body, END);
         g->n_rules  = r + 1;

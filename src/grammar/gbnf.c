@@ -24,7 +24,7 @@ typedef struct {
 enum { NAME_TABLE = GRAMMAR_MAX_RULES * 2 };
 
 /* Ends the reading: marks r as failed and moves to the end of the text. */
-static node *leave(reader *r)
+static node *stop_reading(reader *r)
 {
     r->failed = true;
     r->in.p   = r->in.end;
@@ -32,7 +32,7 @@ static node *leave(reader *r)
 }
 
 /* Fails with a sentence about the text at the current place. The first failure stands. */
-static node *fail(reader *r, const char *what)
+static node *fail_here(reader *r, const char *what)
 {
     int line = 1, column = 1;
     for (const char *q = r->text; q < r->in.p && q < r->in.end; q++) {
@@ -40,13 +40,13 @@ static node *fail(reader *r, const char *what)
         line += *q == '\n';
     }
     if (!r->failed) err_set(r->e, ERR_INPUT, "line %d, column %d: %s", line, column, what);
-    return leave(r);
+    return stop_reading(r);
 }
 
 static node *fail_memory(reader *r)
 {
     if (!r->failed) err_set(r->e, ERR_UNAVAILABLE, "no memory to read it");
-    return leave(r);
+    return stop_reading(r);
 }
 
 static void skip_space(reader *r, bool lines)
@@ -89,9 +89,9 @@ static uint32_t read_hex(reader *r, int n)
 {
     uint32_t c;
     if (!scan_hex(&r->in, n, &c))
-        fail(r, "a hexadecimal digit is missing");
+        fail_here(r, "a hexadecimal digit is missing");
     else if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
-        fail(r, "this escape is not a character");
+        fail_here(r, "this escape is not a character");
     return r->failed ? 0 : c;
 }
 
@@ -111,13 +111,13 @@ static uint32_t read_char(reader *r)
         default:
             if (x > 0x20 && x < 0x7F && !is_name_char(x)) return (uint32_t)x;
             if (x == '-') return '-';
-            fail(r, "unknown escape");
+            fail_here(r, "unknown escape");
             return 0;
         }
     }
     int n = r->in.p < r->in.end ? utf8_decode(r->in.p, (size_t)(r->in.end - r->in.p), &c) : 0;
     if (!n) {
-        fail(r, r->in.p < r->in.end ? "this is not UTF-8" : "the grammar ends in the middle");
+        fail_here(r, r->in.p < r->in.end ? "this is not UTF-8" : "the grammar ends in the middle");
         return 0;
     }
     r->in.p += n;
@@ -131,7 +131,7 @@ static node *read_literal(reader *r)
     while (!r->failed && scan_peek(&r->in) != '"') {
         char     out[4];
         int      c = scan_peek(&r->in);
-        uint32_t x = c == '\n' || c < 0 ? (fail(r, "a literal does not end on its line"), 0) : read_char(r);
+        uint32_t x = c == '\n' || c < 0 ? (fail_here(r, "a literal does not end on its line"), 0) : read_char(r);
         if (!r->failed) buf_put(&b, out, (size_t)utf8_encode(out, x));
     }
     r->in.p += !r->failed;
@@ -148,7 +148,7 @@ static node *read_class(reader *r)
     if (!range) return fail_memory(r);
     while (!r->failed && !scan_accept(&r->in, "]")) {
         if (n == MAX_RANGES) {
-            fail(r, "a class has more than 4096 parts");
+            fail_here(r, "a class has more than 4096 parts");
             break;
         }
         uint32_t lo = read_char(r), hi = lo;
@@ -156,7 +156,7 @@ static node *read_class(reader *r)
             r->in.p++;
             hi = read_char(r);
         }
-        if (!r->failed && hi < lo) fail(r, "a range ends before it begins");
+        if (!r->failed && hi < lo) fail_here(r, "a range ends before it begins");
         range[n++] = (char_range){lo, hi};
     }
     node *x = not ? node_not(&r->b, range, n) : node_class(&r->b, range, n);
@@ -168,7 +168,7 @@ static node *read_token(reader *r)
 {
     const char *from = r->in.p - 1;
     while (scan_peek(&r->in) >= 0 && scan_peek(&r->in) != '>' && scan_peek(&r->in) != '\n') r->in.p++;
-    if (!scan_accept(&r->in, ">")) return fail(r, "a token's name does not end with >");
+    if (!scan_accept(&r->in, ">")) return fail_here(r, "a token's name does not end with >");
     return node_marker(&r->b, (str){from, (size_t)(r->in.p - from)});
 }
 
@@ -176,7 +176,7 @@ static node *read_token(reader *r)
 static int32_t read_count(reader *r)
 {
     int32_t n;
-    if (!scan_count(&r->in, &n)) fail(r, n ? "a count is over 16777216" : "a count is missing");
+    if (!scan_count(&r->in, &n)) fail_here(r, n ? "a count is over 16777216" : "a count is missing");
     return r->failed ? 0 : n;
 }
 
@@ -190,8 +190,8 @@ static node *read_braces(reader *r, node *x)
         max = scan_peek(&r->in) == '}' ? -1 : read_count(r);
         skip_space(r, false);
     }
-    if (!scan_accept(&r->in, "}")) return fail(r, "} is missing after a count");
-    if (max >= 0 && max < min) return fail(r, "the maximum of a repetition is below its minimum");
+    if (!scan_accept(&r->in, "}")) return fail_here(r, "} is missing after a count");
+    if (max >= 0 && max < min) return fail_here(r, "the maximum of a repetition is below its minimum");
     return node_repeat(&r->b, x, min, max);
 }
 
@@ -199,7 +199,7 @@ static node *read_repeats(reader *r, node *x)
 {
     for (int deep = 0; !r->failed; deep++) {
         skip_space(r, r->nested > 0);
-        if (deep > MAX_REPEATED) return fail(r, "too many repetitions of repetitions");
+        if (deep > MAX_REPEATED) return fail_here(r, "too many repetitions of repetitions");
         if (scan_accept(&r->in, "*"))
             x = node_repeat(&r->b, x, 0, -1);
         else if (scan_accept(&r->in, "+"))
@@ -218,11 +218,11 @@ static node *read_alternatives(reader *r);
 
 static node *read_group(reader *r)
 {
-    if (r->nested == MAX_NESTED) return fail(r, "parentheses are nested more than 64 levels deep");
+    if (r->nested == MAX_NESTED) return fail_here(r, "parentheses are nested more than 64 levels deep");
     r->nested++;
     node *x = read_alternatives(r);
     r->nested--;
-    return scan_accept(&r->in, ")") ? x : fail(r, "expected ) here");
+    return scan_accept(&r->in, ")") ? x : fail_here(r, "expected ) here");
 }
 
 /* NULL where no item begins. */
@@ -270,17 +270,17 @@ static node *read_alternatives(reader *r)
 /* An empty first alternative would run into the next rule: "a ::=" and a line end, then a name and "::=". */
 static bool read_rule(reader *r)
 {
-    if (!is_name_char(scan_peek(&r->in))) return fail(r, "expected a rule's name"), false;
+    if (!is_name_char(scan_peek(&r->in))) return fail_here(r, "expected a rule's name"), false;
     int32_t i = find_rule(r, read_name(r));
     skip_space(r, false);
-    if (!scan_accept(&r->in, "::=")) return fail(r, "expected ::= after a rule's name"), false;
+    if (!scan_accept(&r->in, "::=")) return fail_here(r, "expected ::= after a rule's name"), false;
     if (r->b.failed) return false;
-    if (r->b.rule[i].body) return fail(r, "this rule is defined twice"), false;
+    if (r->b.rule[i].body) return fail_here(r, "this rule is defined twice"), false;
     node *body = read_alternatives(r);
     builder_define(&r->b, i, body);
     skip_space(r, false);
     if (!r->failed && scan_peek(&r->in) >= 0 && scan_peek(&r->in) != '\n' && scan_peek(&r->in) != '\r')
-        fail(r, "expected the end of the rule here");
+        fail_here(r, "expected the end of the rule here");
     return !r->failed;
 }
 

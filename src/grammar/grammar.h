@@ -139,7 +139,7 @@ int     grammar_shortest(grammar_machine *m, grammar_state s, int32_t *out, int 
 int32_t grammar_longest(const grammar_machine *m); /* symbols of the longest token, at least 1 */
 /* Writes the tokens of the text that must come next, each as long as possible: a draft. Returns their number. Stops
  * where several symbols are allowed, where the text may end, and after max tokens or about 16 * max symbols. */
-int grammar_ahead(grammar_machine *m, grammar_state s, int32_t *out, int max);
+int grammar_forced_tokens(grammar_machine *m, grammar_state s, int32_t *out, int max);
 
 /* Counters of a machine since its creation. */
 typedef struct {

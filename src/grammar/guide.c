@@ -221,7 +221,7 @@ int guide_draft(guide *g, grammar_state s, int32_t n_left, int32_t *out, int max
         int n = way_out(g, s, n_left, out, max);
         if (n) return n;
     }
-    return s >= 0 ? grammar_ahead(g->m, s, out, max) : 0;
+    return s >= 0 ? grammar_forced_tokens(g->m, s, out, max) : 0;
 }
 
 void guide_note(guide *g, int n_tried, int n_right)

@@ -152,7 +152,7 @@ node *node_list(builder *b, node_kind kind, node *const *kid, int32_t n); /* kin
 node *node_repeat(builder *b, node *body, int32_t min, int32_t max);      /* max < 0: unbounded */
 node *node_rule(builder *b, int32_t index);
 node *node_marker(builder *b, str name); /* the token whose text is name, or "<[7]>" */
-node *node_ahead(builder *b, node *body, bool negative);
+node *node_lookahead(builder *b, node *body, bool negative);
 /* Adds a rule without a body and returns its index; 0 after a failure. Borrows the name. */
 int32_t builder_rule(builder *b, str name);
 void    builder_define(builder *b, int32_t index, node *body); /* sets the rule's body */
@@ -179,7 +179,7 @@ typedef struct {
 } regex_options;
 typedef struct {
     node   *body;               /* matches the whole text; owned by the builder */
-    bool    ahead;              /* the body has lookaheads, which only term_of_node supports */
+    bool    has_lookahead;      /* the body has lookaheads, which only term_of_node supports */
     int32_t min, max;           /* characters of the shortest and longest match; max < 0: unbounded */
     node   *only;               /* the pattern is this class, only_min to only_max times; NULL: it is another pattern */
     int32_t only_min, only_max; /* only_max < 0: unbounded */

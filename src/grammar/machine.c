@@ -109,7 +109,7 @@ static void begin_closure(grammar_machine *m)
     }
 }
 
-static void add(grammar_machine *m, int32_t p, int32_t stack)
+static void add_config(grammar_machine *m, int32_t p, int32_t stack)
 {
     if (stack < 0) return;
     int32_t height = m->g->place[p].height, need = m->stack[stack].depth + height;
@@ -137,7 +137,7 @@ static void begin_round(grammar_machine *m, int32_t loop, int32_t count, int32_t
 {
     const place *p = &m->g->place[loop];
     if (count < COUNT_FREE) count = min_int(count, p->max < 0 ? max_int(p->min, 1) : p->max);
-    add(m, m->g->start[p->rule], machine_push(m, loop, count, stack));
+    add_config(m, m->g->start[p->rule], machine_push(m, loop, count, stack));
 }
 
 static void end_call(grammar_machine *m, int32_t stack)
@@ -150,11 +150,11 @@ static void end_call(grammar_machine *m, int32_t stack)
     }
     /* A call pushes the place after it, which may itself be a loop; count marks the frame of a loop. */
     if (!f.count) {
-        add(m, f.then, f.parent);
+        add_config(m, f.then, f.parent);
         return;
     }
     bool special = f.count >= COUNT_FREE;
-    if (special ? f.count == COUNT_FREE : f.count >= p->min) add(m, p->then, f.parent);
+    if (special ? f.count == COUNT_FREE : f.count >= p->min) add_config(m, p->then, f.parent);
     if (special || p->max < 0 || f.count < p->max) begin_round(m, f.then, f.count + !special, f.parent);
 }
 
@@ -169,11 +169,13 @@ static void look_at(grammar_machine *m, config c)
             m->found[m->n_found++] = c;
         break;
     case PLACE_SPLIT:
-        for (int32_t i = 0; i < p->n; i++) add(m, m->g->edge[p->first + i].to, c.stack);
+        for (int32_t i = 0; i < p->n; i++) add_config(m, m->g->edge[p->first + i].to, c.stack);
         break;
-    case PLACE_CALL: add(m, m->g->start[p->rule], p->then < 0 ? c.stack : machine_push(m, p->then, 0, c.stack)); break;
+    case PLACE_CALL:
+        add_config(m, m->g->start[p->rule], p->then < 0 ? c.stack : machine_push(m, p->then, 0, c.stack));
+        break;
     case PLACE_LOOP:
-        if (!p->min) add(m, p->then, c.stack);
+        if (!p->min) add_config(m, p->then, c.stack);
         begin_round(m, c.place, 1, c.stack);
         break;
     case PLACE_END: end_call(m, c.stack); break;
@@ -311,7 +313,7 @@ int32_t machine_next(grammar_machine *m, int32_t s, int32_t cls)
     for (int32_t i = 0; i < m->state[s].n; i++) {
         config  c = m->config[m->state[s].first + i];
         int32_t q = follow_edge(m->g, &m->g->place[c.place], cls);
-        if (q >= 0) add(m, q, c.stack);
+        if (q >= 0) add_config(m, q, c.stack);
     }
     machine_spend(m, m->state[s].n);
     to = end_closure(m);
@@ -330,7 +332,7 @@ int32_t machine_pop(grammar_machine *m, int32_t stack)
 int32_t machine_rule(grammar_machine *m, int32_t index)
 {
     begin_closure(m);
-    add(m, m->g->start[index], STACK_BOTTOM);
+    add_config(m, m->g->start[index], STACK_BOTTOM);
     return end_closure(m);
 }
 
@@ -413,7 +415,7 @@ static bool crowded(const grammar_machine *m)
 static void sweep(grammar_machine *m)
 {
     m->stats.sweeps++;
-    for (int turn = 0; turn < 2; turn++) {
+    for (int attempt = 0; attempt < 2; attempt++) {
         mark_all(m);
         sweep_states(m);
         sweep_stacks(m);
@@ -441,7 +443,7 @@ static bool find_markers(grammar_machine *m, err *e)
     return true;
 }
 
-static void *take(grammar_machine *m, size_t n, size_t each, bool *ok)
+static void *alloc_items(grammar_machine *m, size_t n, size_t each, bool *ok)
 {
     void *p = *ok ? mem_try_n(n, each) : NULL;
     if (!p) *ok = false;
@@ -452,22 +454,22 @@ static void *take(grammar_machine *m, size_t n, size_t each, bool *ok)
 static bool take_pools(grammar_machine *m, err *e)
 {
     bool    ok      = true;
-    int32_t held    = MAX_HELD + 3 * (m->v->max_depth + 2); /* (3); one walk and two paused ones */
-    m->max_configs  = held * MAX_FOUND;
-    m->max_stack    = held * MAX_NODES + 2 * MAX_WORK;
-    m->state        = take(m, MAX_LIVE, sizeof *m->state, &ok);
-    m->next         = take(m, MAX_LIVE, (size_t)m->g->n_classes * sizeof *m->next, &ok);
-    m->state_table  = take(m, STATE_TABLE, sizeof *m->state_table, &ok);
-    m->config       = take(m, (size_t)m->max_configs, sizeof *m->config, &ok);
-    m->config_spare = take(m, (size_t)m->max_configs, sizeof *m->config, &ok);
-    m->stack        = take(m, (size_t)m->max_stack, sizeof *m->stack, &ok);
-    m->stack_mark   = take(m, (size_t)m->max_stack, 1, &ok);
-    m->stack_table  = take(m, STACK_TABLE, sizeof *m->stack_table, &ok);
-    m->work         = take(m, MAX_WORK, sizeof *m->work, &ok);
-    m->found        = take(m, MAX_FOUND, sizeof *m->found, &ok);
-    m->seen         = take(m, SEEN_TABLE, sizeof *m->seen, &ok);
-    m->seen_round   = take(m, SEEN_TABLE, sizeof *m->seen_round, &ok);
-    m->symbol       = take(m, GRAMMAR_MAX_AHEAD, sizeof *m->symbol, &ok);
+    int32_t n_held  = MAX_HELD + 3 * (m->v->max_depth + 2); /* (3); one walk and two paused ones */
+    m->max_configs  = n_held * MAX_FOUND;
+    m->max_stack    = n_held * MAX_NODES + 2 * MAX_WORK;
+    m->state        = alloc_items(m, MAX_LIVE, sizeof *m->state, &ok);
+    m->next         = alloc_items(m, MAX_LIVE, (size_t)m->g->n_classes * sizeof *m->next, &ok);
+    m->state_table  = alloc_items(m, STATE_TABLE, sizeof *m->state_table, &ok);
+    m->config       = alloc_items(m, (size_t)m->max_configs, sizeof *m->config, &ok);
+    m->config_spare = alloc_items(m, (size_t)m->max_configs, sizeof *m->config, &ok);
+    m->stack        = alloc_items(m, (size_t)m->max_stack, sizeof *m->stack, &ok);
+    m->stack_mark   = alloc_items(m, (size_t)m->max_stack, 1, &ok);
+    m->stack_table  = alloc_items(m, STACK_TABLE, sizeof *m->stack_table, &ok);
+    m->work         = alloc_items(m, MAX_WORK, sizeof *m->work, &ok);
+    m->found        = alloc_items(m, MAX_FOUND, sizeof *m->found, &ok);
+    m->seen         = alloc_items(m, SEEN_TABLE, sizeof *m->seen, &ok);
+    m->seen_round   = alloc_items(m, SEEN_TABLE, sizeof *m->seen_round, &ok);
+    m->symbol       = alloc_items(m, GRAMMAR_MAX_AHEAD, sizeof *m->symbol, &ok);
     m->cache        = ok ? mask_cache_new(m->v, &m->stats.bytes) : NULL;
     return m->cache ||
            err_set(e, ERR_UNAVAILABLE, "no memory for the state of a grammar (%zu MiB)", m->stats.bytes >> 20);

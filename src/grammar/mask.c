@@ -630,7 +630,7 @@ static void end_job(grammar_machine *m)
 }
 
 /* Computes the current mask for *work steps. GRAMMAR_READY: it is in the cache. */
-static int go_on(grammar_machine *m, int64_t *work, err *e)
+static int continue_mask(grammar_machine *m, int64_t *work, err *e)
 {
     mask_cache *c     = m->cache;
     mask_job   *j     = &c->job;
@@ -672,11 +672,11 @@ int grammar_mask_work(grammar_machine *m, grammar_state s, int64_t *work, err *e
         c->mask[m->state[s].mask].used = ++c->clock;
         return GRAMMAR_READY;
     }
-    if (c->job.state >= 0 && c->job.state != s && *work > 0 && go_on(m, work, NULL) == GRAMMAR_LATER)
+    if (c->job.state >= 0 && c->job.state != s && *work > 0 && continue_mask(m, work, NULL) == GRAMMAR_LATER)
         return GRAMMAR_LATER;
     if (*work <= 0) return GRAMMAR_LATER;
     if (c->job.state < 0) begin_job(m, s);
-    return go_on(m, work, e);
+    return continue_mask(m, work, e);
 }
 
 const uint64_t *grammar_mask(grammar_machine *m, grammar_state s, err *e)

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "grammar/regular.h"
 
-enum { MAX_NESTED = 32, MAX_AHEAD = 16, MAX_RANGES = 256, LENGTH_MOST = 1 << 24, MAX_CODE = 0x10FFFF };
+enum { MAX_NESTED = 32, MAX_LOOKAHEADS = 16, MAX_RANGES = 256, LENGTH_MOST = 1 << 24, MAX_CODE = 0x10FFFF };
 
 typedef struct {
     node   *x;
@@ -24,10 +24,10 @@ typedef struct {
     int                  nested;
     err                 *e;
     bool                 failed;
-    int                  ahead; /* look-aheads that were read */
+    int                  n_lookaheads; /* lookaheads that were read */
 } reader;
 
-static part fail(reader *r, const char *what)
+static part fail_pattern(reader *r, const char *what)
 {
     if (!r->failed) err_set(r->e, ERR_INPUT, "%s in '%.*s'", what, STR_ARG(r->all));
     r->failed = true;
@@ -44,7 +44,7 @@ typedef struct {
 static void put_range(reader *r, ranges *x, uint32_t lo, uint32_t hi)
 {
     if (x->n == MAX_RANGES)
-        fail(r, "a class has too many parts");
+        fail_pattern(r, "a class has too many parts");
     else
         x->p[x->n++] = (char_range){lo, hi};
 }
@@ -86,7 +86,7 @@ static uint32_t read_hex(reader *r, int n)
 {
     uint32_t c;
     if (scan_hex(&r->in, n, &c)) return c;
-    fail(r, "a hexadecimal digit is missing");
+    fail_pattern(r, "a hexadecimal digit is missing");
     return 0;
 }
 
@@ -95,7 +95,7 @@ static uint32_t read_unicode(reader *r)
     uint32_t c;
     if (scan_accept(&r->in, "{")) {
         for (c = 0; !r->failed && !scan_accept(&r->in, "}");)
-            if ((c = c << 4 | read_hex(r, 1)) > MAX_CODE) fail(r, "this escape is not a character");
+            if ((c = c << 4 | read_hex(r, 1)) > MAX_CODE) fail_pattern(r, "this escape is not a character");
         return c;
     }
     c = read_hex(r, 4);
@@ -103,7 +103,7 @@ static uint32_t read_unicode(reader *r)
         uint32_t low = read_hex(r, 4);
         if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
     }
-    if (c >= 0xD800 && c <= 0xDFFF) fail(r, "a lone surrogate");
+    if (c >= 0xD800 && c <= 0xDFFF) fail_pattern(r, "a lone surrogate");
     return c;
 }
 
@@ -112,18 +112,18 @@ static int64_t read_escape(reader *r, ranges *x)
 {
     static const char from[] = "nrtfv0", to[] = {'\n', '\r', '\t', '\f', '\v', 0};
     int               c = scan_peek(&r->in);
-    if (c < 0) return fail(r, "nothing follows a backslash"), 0;
+    if (c < 0) return fail_pattern(r, "nothing follows a backslash"), 0;
     r->in.p++;
     if (put_named_set(r, x, c)) return -1;
     if (c == 'x') return read_hex(r, 2);
     if (c == 'u') return read_unicode(r);
     const char *at = c ? strchr(from, c) : NULL;
     if (at) return to[at - from];
-    if ((c >= '1' && c <= '9') || c == 'k') return fail(r, "a reference to a group"), 0;
-    if ((c | 32) == 'b') return fail(r, "\\b"), 0;
-    if ((c | 32) == 'p') return fail(r, "\\p"), 0;
-    if ((c | 32) >= 'a' && (c | 32) <= 'z') return fail(r, "an unknown escape"), 0;
-    if (c >= 0x80) return fail(r, "an unknown escape"), 0;
+    if ((c >= '1' && c <= '9') || c == 'k') return fail_pattern(r, "a reference to a group"), 0;
+    if ((c | 32) == 'b') return fail_pattern(r, "\\b"), 0;
+    if ((c | 32) == 'p') return fail_pattern(r, "\\p"), 0;
+    if ((c | 32) >= 'a' && (c | 32) <= 'z') return fail_pattern(r, "an unknown escape"), 0;
+    if (c >= 0x80) return fail_pattern(r, "an unknown escape"), 0;
     return c;
 }
 
@@ -132,7 +132,7 @@ static int64_t read_char(reader *r, ranges *x)
     uint32_t c;
     if (scan_accept(&r->in, "\\")) return read_escape(r, x);
     int n = r->in.p < r->in.end ? utf8_decode(r->in.p, (size_t)(r->in.end - r->in.p), &c) : 0;
-    if (!n) return fail(r, "a character is missing"), 0;
+    if (!n) return fail_pattern(r, "a character is missing"), 0;
     r->in.p += n;
     return c;
 }
@@ -153,7 +153,7 @@ static part read_class(reader *r)
         if (lo >= 0 && r->in.p + 1 < r->in.end && r->in.p[0] == '-' && r->in.p[1] != ']') {
             r->in.p++;
             hi = read_char(r, &x);
-            if (hi < lo) fail(r, "a range ends before it begins");
+            if (hi < lo) fail_pattern(r, "a range ends before it begins");
         }
         if (lo >= 0 && !r->failed) put_range(r, &x, (uint32_t)lo, (uint32_t)hi);
     }
@@ -202,14 +202,14 @@ static part repeat(reader *r, part x, int32_t min, int32_t max)
 static part read_braces(reader *r, part x)
 {
     int32_t min, max;
-    if (!scan_count(&r->in, &min)) return fail(r, "a count is missing or too large");
+    if (!scan_count(&r->in, &min)) return fail_pattern(r, "a count is missing or too large");
     max = min;
     if (scan_accept(&r->in, ",") && !scan_count(&r->in, &max)) {
-        if (max) return fail(r, "a count is too large");
+        if (max) return fail_pattern(r, "a count is too large");
         max = -1;
     }
-    if (!scan_accept(&r->in, "}")) return fail(r, "} is missing");
-    if (max >= 0 && max < min) return fail(r, "the maximum of a repetition is below its minimum");
+    if (!scan_accept(&r->in, "}")) return fail_pattern(r, "} is missing");
+    if (max >= 0 && max < min) return fail_pattern(r, "the maximum of a repetition is below its minimum");
     return repeat(r, x, min, max);
 }
 
@@ -232,31 +232,31 @@ static part read_alternatives(reader *r, where at);
 
 static part read_inside(reader *r, where at)
 {
-    if (r->nested == MAX_NESTED) return fail(r, "groups are nested too deeply");
+    if (r->nested == MAX_NESTED) return fail_pattern(r, "groups are nested too deeply");
     r->nested++;
     part x = read_alternatives(r, at);
     r->nested--;
-    return scan_accept(&r->in, ")") ? x : fail(r, ") is missing");
+    return scan_accept(&r->in, ")") ? x : fail_pattern(r, ") is missing");
 }
 
-static part read_ahead(reader *r, bool negative)
+static part read_lookahead(reader *r, bool negative)
 {
     part x = read_inside(r, AHEAD);
-    if (r->ahead++ == MAX_AHEAD) return fail(r, "too many lookaheads");
-    return (part){.x = node_ahead(r->b, x.x, negative)};
+    if (r->n_lookaheads++ == MAX_LOOKAHEADS) return fail_pattern(r, "too many lookaheads");
+    return (part){.x = node_lookahead(r->b, x.x, negative)};
 }
 
 static part read_group(reader *r)
 {
-    if (scan_accept(&r->in, "?=")) return read_ahead(r, false);
-    if (scan_accept(&r->in, "?!")) return read_ahead(r, true);
+    if (scan_accept(&r->in, "?=")) return read_lookahead(r, false);
+    if (scan_accept(&r->in, "?!")) return read_lookahead(r, true);
     if (scan_accept(&r->in, "?<") && (scan_peek(&r->in) == '=' || scan_peek(&r->in) == '!'))
-        return fail(r, "a lookbehind");
+        return fail_pattern(r, "a lookbehind");
     if (r->in.p[-1] == '<') { /* a name */
         while (scan_peek(&r->in) >= 0 && !scan_accept(&r->in, ">")) r->in.p++;
     } else if (scan_accept(&r->in, "?:")) {
     } else if (scan_peek(&r->in) == '?') {
-        return fail(r, "a flag");
+        return fail_pattern(r, "a flag");
     }
     return read_inside(r, INSIDE);
 }
@@ -267,8 +267,9 @@ static part read_item(reader *r)
     if (scan_accept(&r->in, "(")) return read_group(r);
     if (scan_accept(&r->in, "[")) return read_class(r);
     if (scan_accept(&r->in, ".")) return any_char(r, false);
-    if (scan_peek(&r->in) == '^' || scan_peek(&r->in) == '$') return fail(r, "^ or $ inside of the pattern");
-    if (scan_peek(&r->in) >= 0 && strchr("*+?{}]", scan_peek(&r->in))) return fail(r, "a misplaced * + ? { } or ]");
+    if (scan_peek(&r->in) == '^' || scan_peek(&r->in) == '$') return fail_pattern(r, "^ or $ inside of the pattern");
+    if (scan_peek(&r->in) >= 0 && strchr("*+?{}]", scan_peek(&r->in)))
+        return fail_pattern(r, "a misplaced * + ? { } or ]");
     int64_t c = read_char(r, &x);
     if (c >= 0) put_range(r, &x, (uint32_t)c, (uint32_t)c);
     return one_class(r, &x);
@@ -305,7 +306,7 @@ static part read_branch(reader *r, where at)
         all.max  = -1;
         all.only = NULL;
     }
-    if (scan_peek(&r->in) == '$') return fail(r, "^ or $ inside of the pattern");
+    if (scan_peek(&r->in) == '$') return fail_pattern(r, "^ or $ inside of the pattern");
     all.x = node_list(r->b, NODE_SEQ, v.p, v.n);
     return all;
 }
@@ -330,15 +331,15 @@ bool regex_parse(regex *out, str pattern, const regex_options *o, err *e)
 {
     reader r = {.o = o, .b = o->b, .in = {pattern.s, pattern.s + pattern.n}, .all = pattern, .e = e};
     part   x = read_alternatives(&r, TOP);
-    if (!r.failed && r.in.p < r.in.end) fail(&r, "a misplaced )");
-    *out = (regex){x.x, r.ahead > 0, x.min, x.max, x.only, x.only_min, x.only_max};
+    if (!r.failed && r.in.p < r.in.end) fail_pattern(&r, "a misplaced )");
+    *out = (regex){x.x, r.n_lookaheads > 0, x.min, x.max, x.only, x.only_min, x.only_max};
     return !r.failed;
 }
 
 static node *plain_class(void *ctx, const char_range *r, int32_t n) { return node_class(ctx, r, n); }
 
 /* Writes an expression with look-aheads as the rules of its automaton; NULL: refused. */
-static node *write_ahead(builder *b, str pattern, const regex *x, err *e)
+static node *write_lookahead(builder *b, str pattern, const regex *x, err *e)
 {
     regular r;
     bool    too_many = false;
@@ -371,7 +372,7 @@ bool grammar_from_regex(grammar **out, str pattern, const atomic_bool *cancel, e
                        GRAMMAR_MAX_TEXT);
     builder_init(&b, GRAMMAR_GBNF_DEPTH, cancel);
     b.inlines = true;
-    bool ok   = regex_parse(&x, pattern, &o, e) && (!x.ahead || (x.body = write_ahead(&b, pattern, &x, e)));
+    bool ok   = regex_parse(&x, pattern, &o, e) && (!x.has_lookahead || (x.body = write_lookahead(&b, pattern, &x, e)));
     if (ok) {
         int32_t root = builder_rule(&b, STR("root"));
         if (!b.failed) builder_define(&b, root, x.body);

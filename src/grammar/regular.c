@@ -24,7 +24,7 @@ struct term {
 enum { MAX_CODE = 0x10FFFF, MAX_KIDS = 4096, MAX_TERMS = 1 << 18 };
 
 /* --- making terms ------------------------------------------------------------------------------ */
-static void *take(regular *r, size_t n, size_t each)
+static void *alloc_items(regular *r, size_t n, size_t each)
 {
     void *p = builder_spend(r->b, 2 + n * each / 64) ? arena_try(&r->b->mem, n ? n : 1, each) : NULL;
     if (!p) builder_full(r->b);
@@ -47,10 +47,10 @@ static uint64_t hash_term(const term *x)
     return h;
 }
 
-static bool grow(regular *r)
+static bool grow_terms(regular *r)
 {
     uint32_t cap = r->cap ? r->cap * 2 : 256;
-    term   **to  = take(r, cap, sizeof(term *));
+    term   **to  = alloc_items(r, cap, sizeof(term *));
     if (!to) return false;
     for (uint32_t i = 0; i < r->cap; i++) {
         if (!r->table[i]) continue;
@@ -66,14 +66,14 @@ static bool grow(regular *r)
 /* Returns the one term that equals *x. */
 static term *intern(regular *r, term *x)
 {
-    if (2 * r->n >= r->cap && !grow(r)) return r->none;
+    if (2 * r->n >= r->cap && !grow_terms(r)) return r->none;
     if (!builder_spend(r->b, 4 + (size_t)x->n)) return r->none;
     x->hash     = hash_term(x);
     uint32_t at = (uint32_t)x->hash;
     for (; r->table[at &= r->cap - 1]; at++)
         if (same_term(r->table[at], x)) return r->table[at];
     if (r->n == MAX_TERMS) return builder_fail(r->b, ERR_TOO_LARGE, "a pattern has too many states"), r->none;
-    term *copy = take(r, 1, sizeof *copy);
+    term *copy = alloc_items(r, 1, sizeof *copy);
     if (!copy) return r->none;
     *copy        = *x;
     copy->id     = r->n++;
@@ -85,12 +85,12 @@ static term *with_kids(regular *r, term_kind kind, term *const *kid, int32_t n, 
 {
     term  x = {.kind = kind, .n = n, .nullable = nullable};
     term *copy[8], **kids = n <= (int32_t)COUNT(copy) ? copy : NULL;
-    if (!kids && !(kids = take(r, (size_t)n, sizeof(term *)))) return r->none;
+    if (!kids && !(kids = alloc_items(r, (size_t)n, sizeof(term *)))) return r->none;
     memcpy(kids, kid, (size_t)n * sizeof(term *));
     x.kid     = kids;
     term *out = intern(r, &x);
     if (out->kid == copy) { /* new: its kids must outlive this call */
-        out->kid = take(r, (size_t)n, sizeof(term *));
+        out->kid = alloc_items(r, (size_t)n, sizeof(term *));
         if (!out->kid) {
             out->n = 0;
             return r->none;
@@ -144,7 +144,7 @@ term *term_word(regular *r, str s)
 }
 
 /* Joins two sets of kids of an ALT or an AND. `zero` makes it all, `unit` nothing. */
-static term *join(regular *r, term_kind kind, term *a, term *b, term *zero, term *unit)
+static term *join_kids(regular *r, term_kind kind, term *a, term *b, term *zero, term *unit)
 {
     if (a == zero || b == zero) return zero;
     if (a == unit || a == b) return b;
@@ -153,7 +153,7 @@ static term *join(regular *r, term_kind kind, term *a, term *b, term *zero, term
     int32_t      n_a = a->kind == kind ? a->n : 1, n_b = b->kind == kind ? b->n : 1, n = 0;
     term        *few[16], **all = n_a + n_b <= (int32_t)COUNT(few) ? few : NULL;
     if (n_a + n_b > MAX_KIDS) return builder_fail(r->b, ERR_TOO_LARGE, "a pattern has too many alternatives"), r->none;
-    if (!all && !(all = take(r, (size_t)(n_a + n_b), sizeof(term *)))) return r->none;
+    if (!all && !(all = alloc_items(r, (size_t)(n_a + n_b), sizeof(term *)))) return r->none;
     builder_spend(r->b, (size_t)(n_a + n_b));
     for (int32_t i = 0, k = 0; i < n_a || k < n_b; n++) {
         if (k == n_b || (i < n_a && of_a[i]->id <= of_b[k]->id)) {
@@ -171,13 +171,13 @@ term *term_alt(regular *r, term *a, term *b)
 {
     if (a == r->empty && b->nullable) return b;
     if (b == r->empty && a->nullable) return a;
-    return join(r, RE_ALT, a, b, r->all, r->none);
+    return join_kids(r, RE_ALT, a, b, r->all, r->none);
 }
 
 term *term_and(regular *r, term *a, term *b)
 {
     if (a == r->empty || b == r->empty) return a->nullable && b->nullable ? r->empty : r->none;
-    return join(r, RE_AND, a, b, r->none, r->all);
+    return join_kids(r, RE_AND, a, b, r->none, r->all);
 }
 
 term *term_not(regular *r, term *a)
@@ -199,7 +199,7 @@ term *term_repeat(regular *r, term *a, int32_t min, int32_t max)
     term  x   = {.kind = RE_REPEAT, .n = 1, .min = min, .max = max, .nullable = !min, .kid = &a};
     term *out = intern(r, &x);
     if (out->kid == &a) {
-        out->kid = take(r, 1, sizeof(term *));
+        out->kid = alloc_items(r, 1, sizeof(term *));
         if (!out->kid) return out->n = 0, r->none;
         out->kid[0] = a;
     }
@@ -218,13 +218,13 @@ static term *join_all(regular *r, join_fn *join_two, term *const *x, int32_t n)
 term *term_any_of(regular *r, term *const *x, int32_t n) { return n ? join_all(r, term_alt, x, n) : r->none; }
 
 /* --- patterns ---------------------------------------------------------------------------------- */
-static bool looks_ahead(regular *r, const node *x)
+static bool has_lookahead(regular *r, const node *x)
 {
     if (!builder_spend(r->b, 1)) return false;
     if (x->kind == NODE_AHEAD) return true;
-    if (x->kind == NODE_REPEAT) return looks_ahead(r, x->body);
+    if (x->kind == NODE_REPEAT) return has_lookahead(r, x->body);
     for (int32_t i = 0; (x->kind == NODE_SEQ || x->kind == NODE_ALT) && i < x->n; i++)
-        if (looks_ahead(r, x->kid[i])) return true;
+        if (has_lookahead(r, x->kid[i])) return true;
     return false;
 }
 
@@ -251,7 +251,7 @@ static term *followed(regular *r, const node *x, term *then)
         return term_and(r, then, x->max ? y : term_not(r, y));
     case NODE_REPEAT:
         if (x->max == 1) return (y = followed(r, x->body, then)) ? x->min ? y : term_alt(r, y, then) : NULL;
-        if (looks_ahead(r, x->body)) return NULL;
+        if (has_lookahead(r, x->body)) return NULL;
         return term_seq(r, term_repeat(r, followed(r, x->body, r->empty), x->min, x->max), then);
     default: return r->none;
     }
@@ -338,7 +338,7 @@ static void put_class(regular *r, class_list *v, const term *x)
     builder_spend(r->b, 1 + (size_t)v->n / 8);
     if (v->n == v->cap) {
         int32_t      cap = v->cap ? v->cap * 2 : 16;
-        const term **p   = take(r, (size_t)cap, sizeof(term *));
+        const term **p   = alloc_items(r, (size_t)cap, sizeof(term *));
         if (!p) return;
         if (v->n) memcpy(p, v->p, (size_t)v->n * sizeof(term *));
         v->p   = p;
@@ -380,8 +380,8 @@ static bool make_alphabet(regular *r, alphabet *a, term *x)
     size_t     n = 1;
     list_classes(r, &v, x);
     for (int32_t i = 0; i < v.n; i++) n += 2 * (size_t)v.p[i]->n;
-    uint32_t *from = take(r, n, sizeof *from);
-    a->piece       = from ? take(r, n, sizeof *a->piece) : NULL;
+    uint32_t *from = alloc_items(r, n, sizeof *from);
+    a->piece       = from ? alloc_items(r, n, sizeof *a->piece) : NULL;
     if (!a->piece) return false;
     n = 1; /* from[0] is 0 */
     for (int32_t i = 0; i < v.n; i++)
@@ -426,8 +426,8 @@ static bool grow_states(automaton *m)
 {
     size_t   groups = (size_t)m->a.n_groups;
     int32_t  cap    = m->cap ? m->cap * 2 : 32;
-    term   **found  = take(m->r, (size_t)cap, sizeof(term *));
-    int32_t *next   = found ? take(m->r, (size_t)cap * groups, sizeof *next) : NULL;
+    term   **found  = alloc_items(m->r, (size_t)cap, sizeof(term *));
+    int32_t *next   = found ? alloc_items(m->r, (size_t)cap * groups, sizeof *next) : NULL;
     if (!next) return false;
     if (m->n) memcpy(found, m->state, (size_t)m->n * sizeof(term *));
     if (m->n) memcpy(next, m->next, (size_t)m->n * groups * sizeof *next);
@@ -500,8 +500,8 @@ static void write_state(automaton *m, int32_t i, const writing *w)
     builder    *b      = m->r->b;
     size_t      groups = (size_t)m->a.n_groups;
     node_vec    v      = {0};
-    bool       *done   = take(m->r, groups, 1);
-    char_range *range  = take(m->r, (size_t)m->a.n_pieces, sizeof *range);
+    bool       *done   = alloc_items(m->r, groups, 1);
+    char_range *range  = alloc_items(m->r, (size_t)m->a.n_pieces, sizeof *range);
     if (!done || !range) return;
     if (m->state[i]->nullable) node_vec_put(b, &v, w->end);
     for (size_t g = 0; g < groups && builder_spend(b, 2); g++) {
@@ -526,8 +526,8 @@ node *term_write(regular *r, term *x, node *(*wrap)(void *ctx, const char_range 
     clear_states(r);
     if (x == r->none || !make_alphabet(r, &m.a, x)) return NULL;
     if (!find_states(&m, x)) return *too_many = !r->b->failed, NULL;
-    m.live = take(r, (size_t)m.n, 1);
-    m.rule = take(r, (size_t)m.n, sizeof *m.rule);
+    m.live = alloc_items(r, (size_t)m.n, 1);
+    m.rule = alloc_items(r, (size_t)m.n, sizeof *m.rule);
     if (!m.live || !m.rule) return NULL;
     find_live(&m);
     if (r->b->failed || !m.live[0]) return NULL;

@@ -400,7 +400,7 @@ static bool take_unevaluated(maker *m, shape *s, spot p, str key)
     if (s->n_left == MAX_LEFT)
         return refuse(m, path_down(m, p.at, key), NULL, "more than %d apply to one value", MAX_LEFT);
     s->hinted |= array ? T_ARRAY : T_OBJECT;
-    s->left[s->n_left++] = (leftover){{p.v, path_down(m, p.at, key)}, m->scope, array};
+    s->leftover_of[s->n_left++] = (leftover){{p.v, path_down(m, p.at, key)}, m->scope, array};
     return true;
 }
 
@@ -516,7 +516,9 @@ bool is_inside(const scope *in, const scope *of)
 bool is_covered(const shape *s, const leftover *x)
 {
     for (int32_t i = 0; i < s->n_left; i++)
-        if (s->left[i].array == x->array && s->left[i].of != x->of && is_inside(s->left[i].of, x->of)) return true;
+        if (s->leftover_of[i].array == x->array && s->leftover_of[i].of != x->of &&
+            is_inside(s->leftover_of[i].of, x->of))
+            return true;
     return false;
 }
 

@@ -174,7 +174,7 @@ typedef struct {
     int32_t     n_contain;
     spot        outside[MAX_OUTSIDE]; /* objects of properties; for each, a property that is not in it is required */
     int32_t     n_outside;
-    leftover    left[MAX_LEFT];
+    leftover    leftover_of[MAX_LEFT];
     int32_t     n_left;
     text_demand text;
     decimal     multiple;

@@ -60,7 +60,8 @@ static int32_t item_spots(maker *m, const shape *s, int32_t i, spot *out)
             out[n++] = x->rest;
     }
     for (int32_t k = 0; k < s->n_left && !m->b.failed; k++)
-        if (s->left[k].array && !is_evaluated(s, &s->left[k], i)) out[n++] = unless_contained(m, s, &s->left[k]);
+        if (s->leftover_of[k].array && !is_evaluated(s, &s->leftover_of[k], i))
+            out[n++] = unless_contained(m, s, &s->leftover_of[k]);
     return n;
 }
 

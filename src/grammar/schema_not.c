@@ -132,7 +132,7 @@ typedef struct {
     size_t      n, cap;
 } alternatives;
 
-static void put(alternatives *l, json_value v)
+static void add_alternative(alternatives *l, json_value v)
 {
     if (l->n == l->cap) {
         size_t      cap = l->cap ? l->cap * 2 : 8;
@@ -162,7 +162,7 @@ static bool negate_type(alternatives *l, const json_value *type, bool nullable)
         builder_spend(&l->m->b, count);
         if (!allowed) out[n++] = word(name[i]);
     }
-    if (n) put(l, object1(l->m, STR("type"), array(l->m, out, n)));
+    if (n) add_alternative(l, object1(l->m, STR("type"), array(l->m, out, n)));
     return true;
 }
 
@@ -177,8 +177,10 @@ static bool negate_count(alternatives *l, str key, const json_value *v)
         return refuse(l->m, path_down(l->m, l->at, key), NULL, "is not a non-negative integer");
     if (n >= MAX_COUNT) n = MAX_COUNT - 1;
     for (size_t i = 0; i < COUNT(pair); i++) {
-        if (str_is(key, pair[i][0]) && n > 0) put(l, typed(l->m, pair[i][2], pair[i][1], json_of_int((int64_t)n - 1)));
-        if (str_is(key, pair[i][1])) put(l, typed(l->m, pair[i][2], pair[i][0], json_of_int((int64_t)n + 1)));
+        if (str_is(key, pair[i][0]) && n > 0)
+            add_alternative(l, typed(l->m, pair[i][2], pair[i][1], json_of_int((int64_t)n - 1)));
+        if (str_is(key, pair[i][1]))
+            add_alternative(l, typed(l->m, pair[i][2], pair[i][0], json_of_int((int64_t)n + 1)));
     }
     return true;
 }
@@ -191,14 +193,14 @@ static bool negate_bound(alternatives *l, str key, const json_value *v)
                                           {"exclusiveMaximum", "minimum"}};
     if (v->kind == JSON_BOOL) return refuse(l->m, path_down(l->m, l->at, key), NULL, "cannot be enforced inside a not");
     for (size_t i = 0; i < COUNT(pair); i++)
-        if (str_is(key, pair[i][0])) put(l, typed(l->m, "number", pair[i][1], *v));
+        if (str_is(key, pair[i][0])) add_alternative(l, typed(l->m, "number", pair[i][1], *v));
     return true;
 }
 
 static bool negate_properties(alternatives *l, const json_value *v)
 {
     for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++)
-        put(l, with_property(l->m, v->member[i].key, not_of(l->m, &v->member[i].value), true));
+        add_alternative(l, with_property(l->m, v->member[i].key, not_of(l->m, &v->member[i].value), true));
     return true;
 }
 
@@ -210,14 +212,14 @@ static bool negate_closed(alternatives *l, const json_value *schema)
     json_value        x    = typed(l->m, "object", "", own && own->kind == JSON_OBJECT ? *own : none);
     if (l->m->b.failed) return false;
     x.member[1].key = KEY_OUTSIDE;
-    put(l, x);
+    add_alternative(l, x);
     return true;
 }
 
 static bool negate_required(alternatives *l, const json_value *v)
 {
     for (size_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++)
-        if (v->item[i].kind == JSON_STRING) put(l, with_property(l->m, v->item[i].s, never, false));
+        if (v->item[i].kind == JSON_STRING) add_alternative(l, with_property(l->m, v->item[i].s, never, false));
     return true;
 }
 
@@ -232,17 +234,19 @@ static bool negate_items(alternatives *l, str key, const json_value *v, const js
             if (!first) return false;
             for (size_t k = 0; k < i; k++) first[k] = json_of_bool(true);
             first[i] = not_of(m, &v->item[i]);
-            put(l, object(m, (json_member){STR("type"), word("array")},
-                          (json_member){STR("prefixItems"), {.kind = JSON_ARRAY, .n = i + 1, .item = first}},
-                          (json_member){STR("minItems"), json_of_int((int64_t)i + 1)}));
+            add_alternative(l,
+                            object(m, (json_member){STR("type"), word("array")},
+                                   (json_member){STR("prefixItems"), {.kind = JSON_ARRAY, .n = i + 1, .item = first}},
+                                   (json_member){STR("minItems"), json_of_int((int64_t)i + 1)}));
         }
         return true;
     }
     if (v->kind == JSON_BOOL && v->b) return true;
     if (v->kind == JSON_BOOL)
-        return put(l, typed(m, "array", "minItems", json_of_int(prefix ? (int64_t)prefix->n + 1 : 1))), true;
+        return add_alternative(l, typed(m, "array", "minItems", json_of_int(prefix ? (int64_t)prefix->n + 1 : 1))),
+               true;
     if (prefix) return refuse(m, path_down(m, l->at, key), NULL, "cannot be enforced with prefixItems inside a not");
-    put(l, typed(m, "array", "contains", not_of(m, v)));
+    add_alternative(l, typed(m, "array", "contains", not_of(m, v)));
     return true;
 }
 
@@ -251,7 +255,7 @@ static bool negate_contains(alternatives *l, const json_value *v, const json_val
     maker            *m   = l->m;
     const json_value *min = get(m, schema, "minContains"), *max = get(m, schema, "maxContains");
     if (max || (min && min->d != 1)) return refuse(m, l->at, "contains", "cannot be enforced with counts inside a not");
-    put(l, typed(m, "array", "items", not_of(m, v)));
+    add_alternative(l, typed(m, "array", "items", not_of(m, v)));
     return true;
 }
 
@@ -263,11 +267,11 @@ static bool negate_choice(alternatives *l, str key, const json_value *v)
     json_value *all = schema_take(m, v->n, sizeof *all);
     if (!all || v->kind != JSON_ARRAY) return refuse(m, path_down(m, l->at, key), NULL, "is not an array of schemas");
     for (size_t i = 0; i < v->n; i++) all[i] = not_of(m, &v->item[i]);
-    put(l, object1(m, STR("allOf"), (json_value){.kind = JSON_ARRAY, .n = v->n, .item = all}));
+    add_alternative(l, object1(m, STR("allOf"), (json_value){.kind = JSON_ARRAY, .n = v->n, .item = all}));
     if (str_is(key, "anyOf") || v->n > MAX_PAIRED) return true;
     for (size_t i = 0; i < v->n; i++)
         for (size_t k = i + 1; k < v->n; k++)
-            put(l, object1(m, STR("allOf"), array(m, (json_value[]){v->item[i], v->item[k]}, 2)));
+            add_alternative(l, object1(m, STR("allOf"), array(m, (json_value[]){v->item[i], v->item[k]}, 2)));
     return true;
 }
 
@@ -275,8 +279,8 @@ static bool negate_if(alternatives *l, const json_value *schema)
 {
     maker            *m = l->m;
     const json_value *c = get(m, schema, "if"), *t = get(m, schema, "then"), *e = get(m, schema, "else");
-    if (t) put(l, object1(m, STR("allOf"), array(m, (json_value[]){*c, not_of(m, t)}, 2)));
-    if (e) put(l, object1(m, STR("allOf"), array(m, (json_value[]){not_of(m, c), not_of(m, e)}, 2)));
+    if (t) add_alternative(l, object1(m, STR("allOf"), array(m, (json_value[]){*c, not_of(m, t)}, 2)));
+    if (e) add_alternative(l, object1(m, STR("allOf"), array(m, (json_value[]){not_of(m, c), not_of(m, e)}, 2)));
     return true;
 }
 
@@ -287,11 +291,12 @@ static bool negate_dependencies(alternatives *l, const json_value *v)
         const json_member *d  = &v->member[i];
         json_value         on = with_property(m, d->key, json_of_bool(true), true);
         if (d->value.kind != JSON_ARRAY) {
-            put(l, object1(m, STR("allOf"), array(m, (json_value[]){on, not_of(m, &d->value)}, 2)));
+            add_alternative(l, object1(m, STR("allOf"), array(m, (json_value[]){on, not_of(m, &d->value)}, 2)));
             continue;
         }
         for (size_t k = 0; k < d->value.n; k++)
-            put(l, object1(m, STR("allOf"),
+            add_alternative(
+                l, object1(m, STR("allOf"),
                            array(m, (json_value[]){on, with_property(m, d->value.item[k].s, never, false)}, 2)));
     }
     return true;
@@ -302,7 +307,7 @@ static bool negate_values(alternatives *l, str key, const json_value *v)
     json_value all = *v;
     if (str_is(key, "const")) all = array(l->m, v, 1);
     if (all.kind != JSON_ARRAY) return refuse(l->m, l->at, "enum", "is not an array");
-    put(l, object1(l->m, KEY_EXCEPT, all));
+    add_alternative(l, object1(l->m, KEY_EXCEPT, all));
     return true;
 }
 
@@ -327,22 +332,22 @@ static bool negate_keyword(alternatives *l, str key, const json_value *v, const 
     if (is_in(key, bound)) return negate_bound(l, key, v);
     if (str_is(key, "const") || str_is(key, "enum")) return negate_values(l, key, v);
     if (str_is(key, "pattern"))
-        return put(l, typed(m, "string", "", *v)), l->item[l->n - 1].member[1].key = KEY_WITHOUT, true;
+        return add_alternative(l, typed(m, "string", "", *v)), l->item[l->n - 1].member[1].key = KEY_WITHOUT, true;
     if (str_is(key, "properties")) return negate_properties(l, v);
     if (str_is(key, "required")) return negate_required(l, v);
     if (str_is(key, "items") || str_is(key, "prefixItems")) return negate_items(l, key, v, schema);
     if (str_is(key, "contains")) return negate_contains(l, v, schema);
     if (str_is(key, "anyOf") || str_is(key, "oneOf")) return negate_choice(l, key, v);
-    if (str_is(key, "not")) return put(l, *v), true;
+    if (str_is(key, "not")) return add_alternative(l, *v), true;
     if (str_is(key, "if")) return negate_if(l, schema);
     if (str_starts(key, "depend")) return negate_dependencies(l, v);
     if (str_is(key, "allOf") && v->kind == JSON_ARRAY) {
-        for (size_t i = 0; i < v->n; i++) put(l, not_of(m, &v->item[i]));
+        for (size_t i = 0; i < v->n; i++) add_alternative(l, not_of(m, &v->item[i]));
         return true;
     }
     if (str_is(key, "$ref") || str_is(key, "$dynamicRef")) {
         if (!find_ref(m, v, l->at, str_is(key, "$dynamicRef"), &to)) return false;
-        return put(l, not_of(m, to.v)), true;
+        return add_alternative(l, not_of(m, to.v)), true;
     }
     bool closed = v->kind == JSON_BOOL && !v->b && str_is(key, "additionalProperties");
     if (closed && !get(m, schema, "patternProperties")) return negate_closed(l, schema);
@@ -363,7 +368,7 @@ const json_value *negate(maker *m, spot p)
     made *x = find_made(m, p.v, MADE_NEGATION);
     if (!x || x->v) return x ? x->v : NULL;
     if (!builder_spend(&m->b, 8 * p.v->n)) return NULL;
-    if (p.v->kind == JSON_BOOL && !p.v->b) put(&l, json_of_bool(true));
+    if (p.v->kind == JSON_BOOL && !p.v->b) add_alternative(&l, json_of_bool(true));
     const json_value *type = get(m, p.v, "type"), *nullable = get(m, p.v, "nullable");
     bool              ref_alone = p.v->kind == JSON_OBJECT && json_get(p.v, "$ref") && is_old_draft(m);
     if (type && !ref_alone && !negate_type(&l, type, nullable && nullable->kind == JSON_BOOL && nullable->b))
@@ -435,7 +440,7 @@ const json_value *expand_dependency(maker *m, const json_member *d)
 }
 
 /* --- alternatives that exclude one another ----------------------------------------------------- */
-static spot follow(maker *m, spot p)
+static spot follow_reference(maker *m, spot p)
 {
     for (int hop = 0; p.v->kind == JSON_OBJECT && hop < MAX_DEEP && !m->b.failed; hop++) {
         const json_value *ref = get(m, p.v, "$ref");
@@ -549,8 +554,8 @@ static bool are_disjoint_at(maker *m, spot a, spot b, int deep)
 {
     enum { MAX_LOOK = 4 };
     if (deep > MAX_LOOK || !builder_spend(&m->b, 16)) return false;
-    a = follow(m, a);
-    b = follow(m, b);
+    a = follow_reference(m, a);
+    b = follow_reference(m, b);
     if ((a.v->kind == JSON_BOOL && !a.v->b) || (b.v->kind == JSON_BOOL && !b.v->b)) return true;
     if (a.v->kind != JSON_OBJECT || b.v->kind != JSON_OBJECT) return false;
     unsigned types = types_of(m, a.v) & types_of(m, b.v);
@@ -565,7 +570,7 @@ bool are_disjoint(maker *m, spot a, spot b) { return are_disjoint_at(m, a, b, 0)
 /* --- many of them ------------------------------------------------------------------------------ */
 static const json_value *constant_at(maker *m, spot p, str name)
 {
-    p                   = follow(m, p);
+    p                   = follow_reference(m, p);
     const json_value *x = p.v->kind == JSON_OBJECT && types_of(m, p.v) == T_OBJECT && requires(m, p.v, name)
                               ? property_of(m, p.v, name)
                               : NULL;
@@ -590,7 +595,7 @@ static bool told_by(maker *m, spot list, str name)
 
 bool all_disjoint(maker *m, spot list)
 {
-    spot              first = follow(m, (spot){&list.v->item[0], list.at});
+    spot              first = follow_reference(m, (spot){&list.v->item[0], list.at});
     const json_value *names = first.v->kind == JSON_OBJECT ? get(m, first.v, "required") : NULL;
     for (size_t i = 0; names && names->kind == JSON_ARRAY && i < names->n && i < 8 && !m->b.failed; i++)
         if (names->item[i].kind == JSON_STRING && told_by(m, list, names->item[i].s)) return true;

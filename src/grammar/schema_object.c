@@ -188,7 +188,8 @@ static node *write_property(keys *k, const shape *s, const str *name, unsigned s
     for (int32_t i = 0; i < s->n_objects && !m->b.failed; i++)
         if (!builder_spend(&m->b, 2) || !put_speakers(k, &s->object[i], name, set, &all)) return NULL;
     for (int32_t i = 0; i < s->n_left; i++)
-        if (!s->left[i].array && !is_evaluated(k, s, &s->left[i], name, set) && !put_speaker(m, &all, s->left[i].rest))
+        if (!s->leftover_of[i].array && !is_evaluated(k, s, &s->leftover_of[i], name, set) &&
+            !put_speaker(m, &all, s->leftover_of[i].rest))
             return NULL;
     m->level++;
     node *out = write_spots(m, all.at, all.n, at);

@@ -171,7 +171,7 @@ static node *write_alone(maker *m, const text_demand *d, bool *done)
     *done                  = true;
     if (!regex_parse(&x, format ? str_of(format[1]) : p.v->s, &o, &why))
         return refuse(m, p.at, key, "%s cannot be enforced", why.text), NULL;
-    *done = !x.ahead && fit_lengths(m, &x, d->min, d->max);
+    *done = !x.has_lookahead && fit_lengths(m, &x, d->min, d->max);
     return *done && x.body ? node_seq(&m->b, make_quote(m), x.body, make_quote(m)) : NULL;
 }
 

@@ -648,9 +648,9 @@ static int by_name(const void *a, const void *b) { return str_order(*(const str 
 
 node *make_other_name(maker *m, const str *names, size_t n)
 {
-    builder *b    = &m->b;
-    bool     json = !m->call;
-    node    *mark = json ? make_quote(m) : node_empty(b), *key;
+    builder *b     = &m->b;
+    bool     json  = !m->call;
+    node    *quote = json ? make_quote(m) : node_empty(b), *key;
     if (json && !n) {
         if (!m->key_unit) m->key_unit = make_unit(m, true);
         key = node_repeat(b, m->key_unit, 0, -1);
@@ -666,5 +666,5 @@ node *make_other_name(maker *m, const str *names, size_t n)
         qsort(sorted, n, sizeof *sorted, by_name);
         key = not_among(m, sorted, n, 0, 0, node_repeat(b, plain_without(m, NULL, 0), 0, -1));
     }
-    return node_seq(b, mark, key, mark, node_puts(b, ":"), make_space(m));
+    return node_seq(b, quote, key, quote, node_puts(b, ":"), make_space(m));
 }

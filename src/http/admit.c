@@ -91,7 +91,7 @@ void http_refuse_full(http_server *s, const char *what)
 }
 
 /* Sends a refusal, so that the client need not wait for a timeout. */
-static void turn_away(conn *c)
+static void refuse_connection(conn *c)
 {
     buf out;
     buf_init(&out, 1024);
@@ -124,7 +124,7 @@ static bool evict(http_server *s, const conn *newcomer, const http_peer *of)
     if (!first) return false;
     s->stats.evicted++;
     if (first->phase == PHASE_HEAD && !http_conn_is_idle(first))
-        turn_away(first);
+        refuse_connection(first);
     else
         http_conn_lose(first);
     return true;
@@ -167,6 +167,6 @@ void http_admit(http_server *s, int fd, bool is_tls, const http_from *from)
         if (!join_peer(c, from))
             http_conn_lose(c);
         else if (!has_place(c))
-            turn_away(c);
+            refuse_connection(c);
     }
 }

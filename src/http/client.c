@@ -320,7 +320,7 @@ static void send_request(wire *l)
     }
 }
 
-static void finish(wire *l, bool has_rest)
+static void finish_fetch(wire *l, bool has_rest)
 {
     http_fetch *f    = l->fetch;
     bool        keep = l->reply.keep_alive && !has_rest && f->sent == f->request.n;
@@ -361,7 +361,7 @@ static bool take_bytes(wire *l, str in)
         in = (str){in.s + used, in.n - used};
     }
     if (l->reply.state != RESPONSE_DONE) return true;
-    finish(l, in.n > 0);
+    finish_fetch(l, in.n > 0);
     return false;
 }
 
@@ -377,7 +377,7 @@ static void read_reply(wire *l)
         }
         if (n == IO_AGAIN) return;
         if (n == 0 && http_response_end(&l->reply, &e)) {
-            finish(l, true);
+            finish_fetch(l, true);
             return;
         }
         if (n != 0) err_set(&e, ERR_IO, "the connection was lost");
@@ -419,7 +419,7 @@ static bool is_late(const http_client *c, const http_fetch *f, err *e)
 }
 
 /* Restarts the search after each callback, which may start and cancel fetches. */
-static void tell_failed(http_client *c)
+static void report_failed(http_client *c)
 {
     while (c->has_failed) {
         http_fetch *f = c->fetches;
@@ -450,14 +450,14 @@ static int wait_ms(const http_client *c, double until)
     return (int)fmin(ceil((end - now) * 1e3), 1e6);
 }
 
-bool http_client_turn(http_client *c, double until)
+bool http_client_poll(http_client *c, double until)
 {
     struct epoll_event ev[MAX_EVENTS];
     int                n           = epoll_wait(c->epoll, ev, MAX_EVENTS, wait_ms(c, until));
     bool               interrupted = n < 0;
     c->now                         = clock_s();
     for (int i = 0; i < n; i++) wire_event(ev[i].data.ptr);
-    tell_failed(c);
+    report_failed(c);
     look_at_deadlines(c);
     bury(c);
     return !interrupted;

@@ -1,6 +1,6 @@
 /* http/client.h - an HTTP/1.1 client for many concurrent requests to one server: one thread, epoll, kept connections.
  *
- *      http_fetch_start -> on_head -> on_body ... -> on_end          all handlers are called by http_client_turn
+ *      http_fetch_start -> on_head -> on_body ... -> on_end          all handlers are called by http_client_poll
  *
  * on_end is called exactly once for each fetch that is not cancelled, with an error if the response is incomplete. It
  * may start other fetches. A handler may cancel other fetches, not its own. If the server closed a kept connection, the
@@ -53,6 +53,6 @@ http_fetch *http_fetch_start(http_client *c, const char *path, const http_field 
 void        http_fetch_cancel(http_fetch *f); /* closes its connection and frees f, without on_end */
 /* Waits for events, at most until `until` (clock_s), and calls the handlers. May return earlier without an event.
  * Returns false when a signal interrupted it. */
-bool   http_client_turn(http_client *c, double until);
+bool   http_client_poll(http_client *c, double until);
 double http_client_now(const http_client *c); /* arrival time of the bytes being handled */
 #endif

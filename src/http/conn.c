@@ -194,10 +194,10 @@ static void read_some(conn *c)
 {
     http_server *s       = c->s;
     bool         counted = c->phase == PHASE_BODY && c->to_read.state == BODY_COUNTED;
-    size_t       limit   = counted && c->to_read.left < SCRATCH_BYTES ? (size_t)c->to_read.left : SCRATCH_BYTES;
-    ssize_t      n       = http_net_read(c, s->scratch, limit, !counted);
-    str          in      = {s->scratch, n > 0 ? (size_t)n : 0};
-    size_t       used    = 0;
+    size_t  limit = counted && c->to_read.bytes_left < SCRATCH_BYTES ? (size_t)c->to_read.bytes_left : SCRATCH_BYTES;
+    ssize_t n     = http_net_read(c, s->scratch, limit, !counted);
+    str     in    = {s->scratch, n > 0 ? (size_t)n : 0};
+    size_t  used  = 0;
     http_verdict v;
 
     if (n <= 0) {
@@ -260,7 +260,7 @@ static void half_close(conn *c)
 
 void http_conn_event(conn *c, uint32_t events)
 {
-    bool left = events & (EPOLLHUP | EPOLLERR);
+    bool hung_up = events & (EPOLLHUP | EPOLLERR);
     switch (c->phase) {
     case PHASE_HANDSHAKE: shake(c); break;
     case PHASE_HEAD:
@@ -268,7 +268,7 @@ void http_conn_event(conn *c, uint32_t events)
     case PHASE_RUNNING:
         if (events & EPOLLRDHUP) half_close(c); /* fall through */
     case PHASE_FLUSH:
-        if (left) http_conn_lose(c);
+        if (hung_up) http_conn_lose(c);
         break;
     case PHASE_LINGER: discard(c); break;
     case PHASE_DEAD: return;
@@ -344,7 +344,7 @@ static void linger(conn *c)
 }
 
 /* Handles the end of a response that the kernel has taken. */
-static void finish(conn *c)
+static void finish_response(conn *c)
 {
     bool closing = c->closing;
     end_call(c, !c->cut);
@@ -359,7 +359,7 @@ static void finish(conn *c)
     }
 }
 
-static void tell_room(conn *c)
+static void report_room(conn *c)
 {
     if (!c->was_over || c->ended || http_unsent(c) > c->s->o.max_unsent / 2) return;
     c->was_over = false;
@@ -371,8 +371,8 @@ void http_settle(conn *c)
     if (c->out.failed) http_conn_lose(c);
     if (c->phase == PHASE_DEAD) return;
     if (http_unsent(c)) send_out(c);
-    if (c->phase == PHASE_RUNNING) tell_room(c);
-    if (c->phase == PHASE_FLUSH && !http_unsent(c)) finish(c);
+    if (c->phase == PHASE_RUNNING) report_room(c);
+    if (c->phase == PHASE_FLUSH && !http_unsent(c)) finish_response(c);
     if (c->phase != PHASE_DEAD) arm(c);
 }
 

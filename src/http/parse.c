@@ -8,7 +8,7 @@
 static const http_verdict fine;
 
 static http_verdict verdict_of(int status, const char *why) { return (http_verdict){status, why}; }
-static http_verdict bad(const char *why) { return verdict_of(400, why); }
+static http_verdict bad_request(const char *why) { return verdict_of(400, why); }
 static http_verdict too_large(void) { return verdict_of(413, "The request's body is too large."); }
 
 /* --- characters ----------------------------------------------------------------------------------- */
@@ -42,7 +42,7 @@ static http_verdict end_line(http_scan *s)
     else if (s->n_lines)
         s->done = true;
     else if (s->n_blank++)
-        return bad("The request begins with empty lines.");
+        return bad_request("The request begins with empty lines.");
     s->in_line = false;
     return fine;
 }
@@ -53,10 +53,11 @@ static http_verdict scan_byte(http_scan *s, char c)
     char          last = s->last;
 
     s->last = c;
-    if (c == '\n') return last == '\r' ? end_line(s) : bad("A line of the request ends without a carriage return.");
-    if (last == '\r') return bad("The request's head has a carriage return without a line feed.");
+    if (c == '\n')
+        return last == '\r' ? end_line(s) : bad_request("A line of the request ends without a carriage return.");
+    if (last == '\r') return bad_request("The request's head has a carriage return without a line feed.");
     if (c == '\r') return fine;
-    if ((u < 0x20 && c != '\t') || u == 0x7f) return bad("The request's head has a control character.");
+    if ((u < 0x20 && c != '\t') || u == 0x7f) return bad_request("The request's head has a control character.");
     s->in_line = true;
     return fine;
 }
@@ -109,16 +110,16 @@ static http_verdict parse_method(http_head *h)
     static const char *const known[] = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"};
     for (size_t i = 0; i < COUNT(known); i++)
         if (str_is(h->method, known[i])) return fine;
-    if (!h->method.n) return bad("The request line has no method.");
+    if (!h->method.n) return bad_request("The request line has no method.");
     for (size_t i = 0; i < h->method.n; i++)
-        if (!is_token(h->method.s[i])) return bad("The request's method is not a token.");
+        if (!is_token(h->method.s[i])) return bad_request("The request's method is not a token.");
     return verdict_of(501, "The request's method is not supported.");
 }
 
 static http_verdict parse_version(http_head *h, str v)
 {
     if (v.n != 8 || memcmp(v.s, "HTTP/", 5) || !is_digit(v.s[5]) || v.s[6] != '.' || !is_digit(v.s[7]))
-        return bad("The request line does not end with a version of HTTP.");
+        return bad_request("The request line does not end with a version of HTTP.");
     if (v.s[5] != '1' || v.s[7] > '1') return verdict_of(505, "This server speaks HTTP/1.1 and HTTP/1.0.");
     h->minor = v.s[7] - '0';
     return fine;
@@ -127,10 +128,10 @@ static http_verdict parse_version(http_head *h, str v)
 static http_verdict check_target(const http_head *h)
 {
     if (!h->target.n || (h->target.s[0] != '/' && !(str_is(h->target, "*") && str_is(h->method, "OPTIONS"))))
-        return bad("The request's target does not begin with a slash.");
+        return bad_request("The request's target does not begin with a slash.");
     for (size_t i = 0; i < h->target.n; i++)
         if ((unsigned char)h->target.s[i] <= 0x20 || (unsigned char)h->target.s[i] >= 0x7f || h->target.s[i] == '#')
-            return bad("The request's target has an invalid character.");
+            return bad_request("The request's target has an invalid character.");
     return fine;
 }
 
@@ -138,9 +139,9 @@ static http_verdict parse_request_line(http_head *h, str line)
 {
     http_verdict v;
     str          rest = line, at;
-    if (at = cut_at(&rest, ' '), !at.s) return bad("The request line is not a method, a target and a version.");
+    if (at = cut_at(&rest, ' '), !at.s) return bad_request("The request line is not a method, a target and a version.");
     h->method = at;
-    if (at = cut_at(&rest, ' '), !at.s) return bad("The request line is not a method, a target and a version.");
+    if (at = cut_at(&rest, ' '), !at.s) return bad_request("The request line is not a method, a target and a version.");
     h->target = at;
     if (v = parse_method(h), v.status) return v;
     if (v = check_target(h), v.status) return v;
@@ -150,11 +151,11 @@ static http_verdict parse_request_line(http_head *h, str line)
 static http_verdict parse_field(http_field *f, str line)
 {
     str rest = line;
-    if (is_blank(line.s[0])) return bad("A header line is folded.");
+    if (is_blank(line.s[0])) return bad_request("A header line is folded.");
     str name = cut_at(&rest, ':');
-    if (!name.n) return bad("A header line has no name.");
+    if (!name.n) return bad_request("A header line has no name.");
     for (size_t i = 0; i < name.n; i++)
-        if (!is_token(name.s[i])) return bad("A header's name has an invalid character.");
+        if (!is_token(name.s[i])) return bad_request("A header's name has an invalid character.");
     *f = (http_field){name, trim(rest)};
     return fine;
 }
@@ -171,11 +172,11 @@ static bool has_tab_beside(str v)
 
 static http_verdict parse_length(http_head *h, str v, size_t max_body)
 {
-    if (h->has_length) return bad("Content-Length appears twice.");
+    if (h->has_length) return bad_request("Content-Length appears twice.");
     h->has_length = true;
-    if (!v.n || has_tab_beside(v)) return bad("Content-Length is not a number.");
+    if (!v.n || has_tab_beside(v)) return bad_request("Content-Length is not a number.");
     for (size_t i = 0; i < v.n; i++) {
-        if (!is_digit(v.s[i])) return bad("Content-Length is not a number.");
+        if (!is_digit(v.s[i])) return bad_request("Content-Length is not a number.");
         if (h->length <= max_body) h->length = h->length * 10 + (uint64_t)(v.s[i] - '0');
     }
     return fine;
@@ -203,8 +204,9 @@ static void parse_connection(http_head *h, str v)
 
 static http_verdict parse_coding(http_head *h, str v)
 {
-    if (h->chunked) return bad("Transfer-Encoding appears twice.");
-    if (!str_is_nocase(v, STR("chunked")) || has_tab_beside(v)) return bad("Transfer-Encoding is not 'chunked'.");
+    if (h->chunked) return bad_request("Transfer-Encoding appears twice.");
+    if (!str_is_nocase(v, STR("chunked")) || has_tab_beside(v))
+        return bad_request("Transfer-Encoding is not 'chunked'.");
     h->chunked = true;
     return fine;
 }
@@ -220,8 +222,8 @@ static http_verdict read_fields(http_head *h, size_t max_body)
         } else if (str_is_nocase(name, STR("transfer-encoding"))) {
             if (v = parse_coding(h, value), v.status) return v;
         } else if (str_is_nocase(name, STR("host"))) {
-            if (hosts++) return bad("Host appears twice.");
-            if (!is_host(value)) return bad("Host is not the name of a host.");
+            if (hosts++) return bad_request("Host appears twice.");
+            if (!is_host(value)) return bad_request("Host is not the name of a host.");
         } else if (str_is_nocase(name, STR("connection"))) {
             parse_connection(h, value);
         } else if (str_is_nocase(name, STR("expect")) && h->minor) {
@@ -229,9 +231,9 @@ static http_verdict read_fields(http_head *h, size_t max_body)
             h->expects_continue = true;
         }
     }
-    if (h->minor && !hosts) return bad("Host is missing.");
-    if (h->chunked && h->has_length) return bad("Content-Length and Transfer-Encoding exclude each other.");
-    if (h->chunked && !h->minor) return bad("HTTP/1.0 has no Transfer-Encoding.");
+    if (h->minor && !hosts) return bad_request("Host is missing.");
+    if (h->chunked && h->has_length) return bad_request("Content-Length and Transfer-Encoding exclude each other.");
+    if (h->chunked && !h->minor) return bad_request("HTTP/1.0 has no Transfer-Encoding.");
     if (h->length > max_body) return too_large();
     return fine;
 }
@@ -249,7 +251,8 @@ static http_verdict decode_path(http_head *h, char *out)
         if (c == '%') {
             int high = i + 2 < raw.n ? hex_digit(raw.s[i + 1]) : -1;
             int low  = high >= 0 ? hex_digit(raw.s[i + 2]) : -1;
-            if (low < 0 || !(high | low)) return bad("A '%' in the request's target is not followed by two digits.");
+            if (low < 0 || !(high | low))
+                return bad_request("A '%' in the request's target is not followed by two digits.");
             c = (char)(high << 4 | low);
             i += 2;
         }
@@ -283,12 +286,12 @@ http_verdict http_head_parse(http_head *out, const http_scan *s, size_t max_fiel
 /* --- the body ------------------------------------------------------------------------------------- */
 http_verdict http_body_check(const http_body *b)
 {
-    return b->state == BODY_COUNTED && b->left > b->max ? too_large() : fine;
+    return b->state == BODY_COUNTED && b->bytes_left > b->max ? too_large() : fine;
 }
 
 void http_body_init(http_body *b, const http_head *h, size_t max_body)
 {
-    *b = (http_body){.max = max_body, .left = h->length};
+    *b = (http_body){.max = max_body, .bytes_left = h->length};
     if (h->chunked)
         b->state = BODY_SIZE_FIRST;
     else if (h->length)
@@ -298,17 +301,17 @@ void http_body_init(http_body *b, const http_head *h, size_t max_body)
 static http_verdict read_size_digit(http_body *b, char c)
 {
     int d = hex_digit(c);
-    if (d < 0) return bad("A chunk's size is not a number.");
-    if (b->digits++ >= 16) return bad("A chunk's size has too many digits.");
-    b->left  = b->left << 4 | (uint64_t)d;
-    b->state = BODY_SIZE;
-    if (b->left > b->max - b->total) return too_large();
+    if (d < 0) return bad_request("A chunk's size is not a number.");
+    if (b->digits++ >= 16) return bad_request("A chunk's size has too many digits.");
+    b->bytes_left = b->bytes_left << 4 | (uint64_t)d;
+    b->state      = BODY_SIZE;
+    if (b->bytes_left > b->max - b->total) return too_large();
     return fine;
 }
 
 static http_verdict expect_byte(http_body *b, char c, char want, http_body_state next)
 {
-    if (c != want) return bad("A chunk of the body is not followed by CRLF.");
+    if (c != want) return bad_request("A chunk of the body is not followed by CRLF.");
     b->state = next;
     return fine;
 }
@@ -317,17 +320,20 @@ static http_verdict read_frame_byte(http_body *b, char c)
 {
     switch (b->state) {
     case BODY_SIZE_FIRST:
-        b->left   = 0;
-        b->digits = 0;
+        b->bytes_left = 0;
+        b->digits     = 0;
         return read_size_digit(b, c);
     case BODY_SIZE:
         if (c != '\r') return read_size_digit(b, c);
         b->state = BODY_SIZE_LF;
         return fine;
-    case BODY_SIZE_LF: b->total += b->left; return expect_byte(b, c, '\n', b->left ? BODY_DATA : BODY_END_CR);
+    case BODY_SIZE_LF:
+        b->total += b->bytes_left;
+        return expect_byte(b, c, '\n', b->bytes_left ? BODY_DATA : BODY_END_CR);
     case BODY_DATA_CR: return expect_byte(b, c, '\r', BODY_DATA_LF);
     case BODY_DATA_LF: return expect_byte(b, c, '\n', BODY_SIZE_FIRST);
-    case BODY_END_CR: return c == '\r' ? expect_byte(b, c, '\r', BODY_END_LF) : bad("Trailers are not supported.");
+    case BODY_END_CR:
+        return c == '\r' ? expect_byte(b, c, '\r', BODY_END_LF) : bad_request("Trailers are not supported.");
     default: return expect_byte(b, c, '\n', BODY_DONE);
     }
 }
@@ -341,11 +347,11 @@ http_verdict http_body_read(http_body *b, str in, size_t *used, buf *out)
             v = read_frame_byte(b, in.s[i++]);
             continue;
         }
-        size_t n = in.n - i < b->left ? in.n - i : (size_t)b->left;
+        size_t n = in.n - i < b->bytes_left ? in.n - i : (size_t)b->bytes_left;
         if (!buf_put(out, in.s + i, n)) v = verdict_of(503, "There is no memory for the request.");
         i += n;
-        b->left -= n;
-        if (!b->left) b->state = b->state == BODY_DATA ? BODY_DATA_CR : BODY_DONE;
+        b->bytes_left -= n;
+        if (!b->bytes_left) b->state = b->state == BODY_DATA ? BODY_DATA_CR : BODY_DONE;
     }
     *used = i;
     return v;

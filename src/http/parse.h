@@ -48,7 +48,7 @@ http_verdict http_head_parse(http_head *out, const http_scan *s, size_t max_fiel
 /* The state of reading a body. A chunk is size CR LF, bytes, CR LF; the last has size 0. */
 typedef enum {
     BODY_DONE,
-    BODY_COUNTED, /* `left` bytes */
+    BODY_COUNTED, /* `bytes_left` bytes */
     BODY_SIZE_FIRST,
     BODY_SIZE,
     BODY_SIZE_LF,
@@ -60,10 +60,10 @@ typedef enum {
 } http_body_state;
 typedef struct {
     http_body_state state;
-    uint64_t        left;   /* bytes left of the body or chunk */
-    uint64_t        total;  /* sizes of all chunks so far */
-    uint64_t        max;    /* maximum of total */
-    int             digits; /* digits of the size read so far */
+    uint64_t        bytes_left; /* bytes left of the body or chunk */
+    uint64_t        total;      /* sizes of all chunks so far */
+    uint64_t        max;        /* maximum of total */
+    int             digits;     /* digits of the size read so far */
 } http_body;
 
 void         http_body_init(http_body *b, const http_head *h, size_t max_body); /* BODY_DONE: there is no body */

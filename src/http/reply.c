@@ -102,7 +102,7 @@ static void put_connection(conn *c)
     if (c->closing) buf_puts(&c->out, "Connection: close\r\n");
 }
 
-static void begin(conn *c, int status, const http_field *fields, size_t n)
+static void begin_response(conn *c, int status, const http_field *fields, size_t n)
 {
     assert(c->live && !c->replying);
     c->replying = true;
@@ -114,7 +114,7 @@ static void begin(conn *c, int status, const http_field *fields, size_t n)
     http_touch(c);
 }
 
-static void end(conn *c)
+static void end_response(conn *c)
 {
     c->ended = true;
     c->phase = PHASE_FLUSH;
@@ -134,17 +134,17 @@ static void put_no_memory(conn *c)
 void http_reply(http_call *c, int status, const http_field *fields, size_t n, str body)
 {
     bool is_first = !c->out.n;
-    begin(c, status, fields, n);
+    begin_response(c, status, fields, n);
     if (status != 204 && status != 304) buf_printf(&c->out, "Content-Length: %zu\r\n", body.n);
     buf_puts(&c->out, "\r\n");
     if (!c->no_body) buf_put(&c->out, body.s, body.n);
     if (c->out.failed && is_first) put_no_memory(c);
-    end(c);
+    end_response(c);
 }
 
 void http_begin(http_call *c, int status, const http_field *fields, size_t n)
 {
-    begin(c, status, fields, n);
+    begin_response(c, status, fields, n);
     c->chunked = c->head.minor > 0 && !c->no_body;
     if (c->chunked) buf_puts(&c->out, "Transfer-Encoding: chunked\r\n");
     buf_puts(&c->out, "\r\n");
@@ -168,7 +168,7 @@ void http_end(http_call *c)
 {
     assert(c->replying && !c->ended);
     if (c->chunked) buf_puts(&c->out, "0\r\n\r\n");
-    end(c);
+    end_response(c);
 }
 
 void http_cut(http_call *c)
@@ -176,7 +176,7 @@ void http_cut(http_call *c)
     assert(c->live && !c->ended);
     c->cut     = true;
     c->closing = true;
-    end(c);
+    end_response(c);
 }
 
 const http_request *http_call_request(const http_call *c) { return &c->request; }

@@ -21,10 +21,10 @@ void http_response_deinit(http_response *r)
 
 void http_response_reset(http_response *r)
 {
-    r->state     = RESPONSE_HEAD;
-    r->status    = 0;
-    r->n_interim = 0;
-    r->left      = 0;
+    r->state      = RESPONSE_HEAD;
+    r->status     = 0;
+    r->n_interim  = 0;
+    r->bytes_left = 0;
     buf_clear(&r->head);
     buf_clear(&r->line);
 }
@@ -103,8 +103,8 @@ static bool parse_length(http_response *r, str value, err *e)
     uint64_t n;
     if (!value.n || !is_digit(value.s[0]) || !str_to_u64(value, &n))
         return err_set(e, ERR_FORMAT, "the reply's Content-Length is not a number");
-    r->left  = n;
-    r->state = n ? RESPONSE_COUNTED : RESPONSE_DONE;
+    r->bytes_left = n;
+    r->state      = n ? RESPONSE_COUNTED : RESPONSE_DONE;
     return true;
 }
 
@@ -113,7 +113,7 @@ static bool frame_body(http_response *r, err *e)
 {
     str all = buf_str(&r->head);
     next_line(&all);
-    str at = all, length = find_field(&at, "content-length"), again = find_field(&at, "content-length");
+    str at = all, length = find_field(&at, "content-length"), second = find_field(&at, "content-length");
     str coding     = http_response_field(r, "transfer-encoding");
     str connection = http_response_field(r, "connection");
     if (has_word(connection, "close")) r->keep_alive = false;
@@ -129,7 +129,7 @@ static bool frame_body(http_response *r, err *e)
         return true;
     }
     if (length.s) {
-        if (again.s && !str_eq(length, again)) return err_set(e, ERR_FORMAT, "the reply has two Content-Lengths");
+        if (second.s && !str_eq(length, second)) return err_set(e, ERR_FORMAT, "the reply has two Content-Lengths");
         return parse_length(r, length, e);
     }
     r->state      = RESPONSE_TO_END;
@@ -198,16 +198,16 @@ static int hex_digit(char c)
 
 static bool take_size_line(http_response *r, err *e)
 {
-    str    line = buf_str(&r->line);
-    size_t i    = 0;
-    r->left     = 0;
+    str    line   = buf_str(&r->line);
+    size_t i      = 0;
+    r->bytes_left = 0;
     for (; i < line.n && hex_digit(line.s[i]) >= 0; i++) {
         if (i == MAX_SIZE_DIGITS) return err_set(e, ERR_FORMAT, "a chunk of the reply is too large");
-        r->left = r->left << 4 | (uint64_t)hex_digit(line.s[i]);
+        r->bytes_left = r->bytes_left << 4 | (uint64_t)hex_digit(line.s[i]);
     }
     if (!i || (i < line.n && line.s[i] != ';' && line.s[i] != ' ' && line.s[i] != '\t'))
         return err_set(e, ERR_FORMAT, "the size of a chunk of the reply is not a number");
-    r->state = r->left ? RESPONSE_DATA : RESPONSE_TRAILER;
+    r->state = r->bytes_left ? RESPONSE_DATA : RESPONSE_TRAILER;
     return true;
 }
 
@@ -218,8 +218,8 @@ static bool take_trailer(http_response *r, err *e)
         r->state = RESPONSE_DONE;
         return true;
     }
-    r->left += r->line.n;
-    return r->left <= RESPONSE_MAX_HEAD || err_set(e, ERR_TOO_LARGE, "the reply's trailers are too long");
+    r->bytes_left += r->line.n;
+    return r->bytes_left <= RESPONSE_MAX_HEAD || err_set(e, ERR_TOO_LARGE, "the reply's trailers are too long");
 }
 
 static bool take_line(http_response *r, err *e)
@@ -238,9 +238,9 @@ static bool take_line(http_response *r, err *e)
 static str take_body(http_response *r, str in)
 {
     if (r->state == RESPONSE_TO_END) return in;
-    str piece = {in.s, in.n < r->left ? in.n : (size_t)r->left};
-    r->left -= piece.n;
-    if (!r->left) r->state = r->state == RESPONSE_DATA ? RESPONSE_DATA_END : RESPONSE_DONE;
+    str piece = {in.s, in.n < r->bytes_left ? in.n : (size_t)r->bytes_left};
+    r->bytes_left -= piece.n;
+    if (!r->bytes_left) r->state = r->state == RESPONSE_DATA ? RESPONSE_DATA_END : RESPONSE_DONE;
     return piece;
 }
 

@@ -13,10 +13,10 @@
 
 typedef enum {
     RESPONSE_HEAD,
-    RESPONSE_COUNTED,  /* a body of which `left` bytes are missing */
+    RESPONSE_COUNTED,  /* a body of which `bytes_left` bytes are missing */
     RESPONSE_TO_END,   /* a body that ends when the connection closes */
     RESPONSE_SIZE,     /* the line with the size of a chunk */
-    RESPONSE_DATA,     /* a chunk of which `left` bytes are missing */
+    RESPONSE_DATA,     /* a chunk of which `bytes_left` bytes are missing */
     RESPONSE_DATA_END, /* the line end after a chunk */
     RESPONSE_TRAILER,
     RESPONSE_DONE,
@@ -28,7 +28,7 @@ typedef struct {
     bool           keep_alive; /* the connection may carry another request */
     buf            head;       /* its lines, the status line first, each with LF at the end */
     buf            line;       /* incomplete line of the head or of a chunk */
-    uint64_t       left;
+    uint64_t       bytes_left;
     int            n_interim; /* number of 1xx responses before this one */
 } http_response;
 

@@ -31,7 +31,7 @@ void http_options_init(http_options *o)
 }
 
 /* --- waking --------------------------------------------------------------------------------------- */
-static void ring(http_server *s)
+static void ring_server(http_server *s)
 {
     uint64_t one = 1;
     ssize_t  n   = write(s->event, &one, sizeof one); /* fails when the count is full: a wake is then pending */
@@ -40,13 +40,13 @@ static void ring(http_server *s)
 
 void http_wake(http_server *s)
 {
-    if (!atomic_exchange(&s->woken, true)) ring(s);
+    if (!atomic_exchange(&s->woken, true)) ring_server(s);
 }
 
 void http_stop(http_server *s)
 {
     atomic_store(&s->stopped, true);
-    ring(s);
+    ring_server(s);
 }
 
 static void hear_wake(http_server *s)

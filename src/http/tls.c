@@ -5,7 +5,7 @@
 #include <openssl/ssl.h>
 
 /* Fails with the system error if there is one, else with the last error of OpenSSL. */
-static bool fail(err *e, const char *what, const char *path)
+static bool fail_tls(err *e, const char *what, const char *path)
 {
     const char   *why = NULL;
     unsigned long code;
@@ -43,10 +43,11 @@ bool http_tls_open(http_server *s, err *e)
     SSL_CTX_set_num_tickets(ctx, 1);
     SSL_CTX_set_alpn_select_cb(ctx, pick_protocol, NULL);
     if (SSL_CTX_use_certificate_chain_file(ctx, s->o.tls_cert) != 1)
-        return fail(e, "cannot use the certificate", s->o.tls_cert);
+        return fail_tls(e, "cannot use the certificate", s->o.tls_cert);
     if (SSL_CTX_use_PrivateKey_file(ctx, s->o.tls_key, SSL_FILETYPE_PEM) != 1)
-        return fail(e, "cannot use the key", s->o.tls_key);
-    if (SSL_CTX_check_private_key(ctx) != 1) return fail(e, "the certificate does not belong to the key", s->o.tls_key);
+        return fail_tls(e, "cannot use the key", s->o.tls_key);
+    if (SSL_CTX_check_private_key(ctx) != 1)
+        return fail_tls(e, "the certificate does not belong to the key", s->o.tls_key);
     return true;
 }
 
@@ -68,7 +69,7 @@ void http_tls_detach(http_tls *t)
 }
 
 /* Clears old errors, which would be taken for errors of the next call. */
-static SSL *begin(http_tls *t)
+static SSL *clear_tls_errors(http_tls *t)
 {
     ERR_clear_error();
     return t->ssl;
@@ -84,22 +85,22 @@ static ssize_t outcome(http_tls *t, int result, size_t good)
     return why == SSL_ERROR_ZERO_RETURN ? 0 : IO_BROKEN;
 }
 
-ssize_t http_tls_shake(http_tls *t) { return outcome(t, SSL_do_handshake(begin(t)), 1); }
+ssize_t http_tls_shake(http_tls *t) { return outcome(t, SSL_do_handshake(clear_tls_errors(t)), 1); }
 
 ssize_t http_tls_read(http_tls *t, void *p, size_t n, bool peek)
 {
     size_t got = 0;
-    int    r   = peek ? SSL_peek_ex(begin(t), p, n, &got) : SSL_read_ex(begin(t), p, n, &got);
+    int    r   = peek ? SSL_peek_ex(clear_tls_errors(t), p, n, &got) : SSL_read_ex(clear_tls_errors(t), p, n, &got);
     return outcome(t, r, got);
 }
 
 ssize_t http_tls_write(http_tls *t, const void *p, size_t n)
 {
     size_t sent = 0;
-    int    r    = SSL_write_ex(begin(t), p, n, &sent);
+    int    r    = SSL_write_ex(clear_tls_errors(t), p, n, &sent);
     return outcome(t, r, sent);
 }
 
 bool http_tls_pending(const http_tls *t) { return SSL_pending(t->ssl) > 0; }
 
-void http_tls_send_end(http_tls *t) { SSL_shutdown(begin(t)); }
+void http_tls_send_end(http_tls *t) { SSL_shutdown(clear_tls_errors(t)); }

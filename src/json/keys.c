@@ -88,7 +88,7 @@ static void insert(json_keys *k, uint32_t entry)
     fill_slot(k, at, entry);
 }
 
-static bool grow(json_keys *k, err *e)
+static bool grow_keys(json_keys *k, err *e)
 {
     uint32_t cap  = k->cap ? 2 * k->cap : FIRST_CAP;
     size_t   more = bytes_for(cap - k->cap);
@@ -110,7 +110,7 @@ static bool grow(json_keys *k, err *e)
 
 bool json_keys_add(json_keys *k, str key, uint32_t first, bool *twice, err *e)
 {
-    if (k->n == k->cap && !grow(k, e)) return false;
+    if (k->n == k->cap && !grow_keys(k, e)) return false;
     uint32_t hash = hash_key(k, key, first), mask = 2 * k->cap - 1, at = hash & mask;
     for (; k->slot[at].entry; at = (at + 1) & mask) {
         uint32_t other = k->slot[at].entry - 1;

@@ -60,9 +60,9 @@ bool json_no_memory(const arena *a, size_t bytes, err *e)
 }
 
 /* --- failing ----------------------------------------------------------------------------------- */
-static bool fail(json_reader *r, err_code code, const char *at, const char *fmt, ...)
+static bool fail_at(json_reader *r, err_code code, const char *at, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-static bool fail(json_reader *r, err_code code, const char *at, const char *fmt, ...)
+static bool fail_at(json_reader *r, err_code code, const char *at, const char *fmt, ...)
 {
     char        what[400];
     size_t      line  = 1;
@@ -78,10 +78,10 @@ static bool fail(json_reader *r, err_code code, const char *at, const char *fmt,
 /* Fails because the text at r->p is not `what`. */
 static bool expected(json_reader *r, const char *what)
 {
-    if (r->p == r->end) return fail(r, ERR_FORMAT, r->p, "expected %s, found the end of the text", what);
+    if (r->p == r->end) return fail_at(r, ERR_FORMAT, r->p, "expected %s, found the end of the text", what);
     unsigned char c = (unsigned char)*r->p;
-    if (c > ' ' && c < 0x7f) return fail(r, ERR_FORMAT, r->p, "expected %s, found '%c'", what, c);
-    return fail(r, ERR_FORMAT, r->p, "expected %s, found byte 0x%02x", what, c);
+    if (c > ' ' && c < 0x7f) return fail_at(r, ERR_FORMAT, r->p, "expected %s, found '%c'", what, c);
+    return fail_at(r, ERR_FORMAT, r->p, "expected %s, found byte 0x%02x", what, c);
 }
 
 /* --- scanning ---------------------------------------------------------------------------------- */
@@ -190,18 +190,18 @@ static const char *check_string(json_reader *r, const char *p, size_t *saved)
     *saved = 0;
     for (;;) {
         p = skip_plain(p, end);
-        if (p == end) return fail(r, ERR_FORMAT, open, "this string is not closed"), NULL;
+        if (p == end) return fail_at(r, ERR_FORMAT, open, "this string is not closed"), NULL;
         if (*p == '"') return p;
         if (*p == '\\') {
             size_t n = escape(p, (size_t)(end - p), &cp);
-            if (!n) return fail(r, ERR_FORMAT, p, "invalid escape"), NULL;
+            if (!n) return fail_at(r, ERR_FORMAT, p, "invalid escape"), NULL;
             *saved += n - utf8_size(cp);
             p += n;
         } else if ((unsigned char)*p < 0x20) {
-            return fail(r, ERR_FORMAT, p, "control byte 0x%02x in a string must be escaped", *p), NULL;
+            return fail_at(r, ERR_FORMAT, p, "control byte 0x%02x in a string must be escaped", *p), NULL;
         } else {
             int n = utf8_decode(p, (size_t)(end - p), &cp);
-            if (!n) return fail(r, ERR_FORMAT, p, "byte 0x%02x is not valid UTF-8 here", (unsigned char)*p), NULL;
+            if (!n) return fail_at(r, ERR_FORMAT, p, "byte 0x%02x is not valid UTF-8 here", (unsigned char)*p), NULL;
             p += n;
         }
     }
@@ -247,7 +247,7 @@ static inline void value_done(json_reader *r) { r->want = r->depth ? WANT_COMMA_
 static bool open_level(json_reader *r, json_event *ev, bool is_object)
 {
     begin_event(r, ev, is_object ? JSON_OBJECT : JSON_ARRAY);
-    if (r->depth == r->max_depth) return fail(r, ERR_TOO_LARGE, r->p, "nested deeper than %d levels", r->max_depth);
+    if (r->depth == r->max_depth) return fail_at(r, ERR_TOO_LARGE, r->p, "nested deeper than %d levels", r->max_depth);
     r->open[r->depth++] = (level){is_object, r->keys.n};
     r->want             = is_object ? WANT_KEY_OR_END : WANT_ITEM_OR_END;
     r->p++;
@@ -281,7 +281,7 @@ static const char *number_end(json_reader *r, bool *is_real)
 {
     const char *end = r->end, *p = r->p + (*r->p == '-'), *q = skip_digits(p, end);
     *is_real = false;
-    if (q - p > 1 && *p == '0') return fail(r, ERR_FORMAT, r->p, "a number must not begin with a zero"), NULL;
+    if (q - p > 1 && *p == '0') return fail_at(r, ERR_FORMAT, r->p, "a number must not begin with a zero"), NULL;
     if (q > p && q < end && *q == '.') {
         *is_real = true;
         p        = q + 1;
@@ -309,7 +309,7 @@ static bool read_number(json_reader *r, json_event *ev)
         ev->kind = JSON_INT;
         ev->d    = (double)ev->i;
     } else if (!json_real_read(text, &ev->d)) {
-        return fail(r, ERR_FORMAT, r->p, "number %.*s is too large for a double", STR_ARG(text));
+        return fail_at(r, ERR_FORMAT, r->p, "number %.*s is too large for a double", STR_ARG(text));
     }
     r->p = q;
     value_done(r);
@@ -350,9 +350,9 @@ static bool read_key(json_reader *r, json_event *ev)
     begin_event(r, ev, JSON_KEY);
     if (peek(r) != '"') return expected(r, "a key in quotes");
     if (!read_string(r, &ev->s, true)) return false;
-    if (memchr(ev->s.s, 0, ev->s.n)) return fail(r, ERR_FORMAT, at, "this key contains NUL");
+    if (memchr(ev->s.s, 0, ev->s.n)) return fail_at(r, ERR_FORMAT, at, "this key contains NUL");
     if (!json_keys_add(&r->keys, ev->s, r->open[r->depth - 1].first_key, &twice, &r->why)) return false;
-    if (twice) return fail(r, ERR_FORMAT, at, "key '%.*s' appears twice in one object", STR_ARG(ev->s));
+    if (twice) return fail_at(r, ERR_FORMAT, at, "key '%.*s' appears twice in one object", STR_ARG(ev->s));
     skip_space(r);
     if (peek(r) != ':') return expected(r, "':' after a key");
     r->p++;
@@ -378,7 +378,7 @@ static bool read_end(json_reader *r, json_event *ev)
     return r->p == r->end || expected(r, "nothing after the document");
 }
 
-static bool step(json_reader *r, json_event *ev)
+static bool read_event(json_reader *r, json_event *ev)
 {
     skip_space(r);
     switch (r->want) {
@@ -445,17 +445,17 @@ static bool settle(json_reader *r, bool ok, err *e)
     return false;
 }
 
-bool json_next(json_reader *r, json_event *ev, err *e) { return settle(r, !r->failed && step(r, ev), e); }
+bool json_next(json_reader *r, json_event *ev, err *e) { return settle(r, !r->failed && read_event(r, ev), e); }
 
 static bool skip_value(json_reader *r)
 {
     json_event ev;
     int        depth = r->depth;
     do {
-        if (!step(r, &ev)) return false;
+        if (!read_event(r, &ev)) return false;
     } while (r->depth > depth);
     if (r->depth == depth) return true;
-    return fail(r, ERR_FORMAT, r->text + ev.at, "expected a value, found the end of the array");
+    return fail_at(r, ERR_FORMAT, r->text + ev.at, "expected a value, found the end of the array");
 }
 
 bool json_skip(json_reader *r, err *e)

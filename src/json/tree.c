@@ -20,7 +20,7 @@ typedef struct {
 
 enum { FIRST_CAP = 16 };
 
-static bool grow(builder *b, err *e)
+static bool grow_items(builder *b, err *e)
 {
     size_t more = (b->cap ? b->cap : FIRST_CAP) * sizeof *b->entry;
     if (!json_budget_take(b->mem, more)) return json_no_memory(b->mem, more, e);
@@ -36,7 +36,7 @@ static bool grow(builder *b, err *e)
 
 static bool push(builder *b, const json_event *ev, err *e)
 {
-    if (b->n == b->cap && !grow(b, e)) return false;
+    if (b->n == b->cap && !grow_items(b, e)) return false;
     json_value v = {.kind = ev->kind, .b = ev->b, .i = ev->i, .d = ev->d, .s = ev->s};
     if (ev->kind == JSON_ARRAY || ev->kind == JSON_OBJECT) {
         v.n      = b->inner;
@@ -68,7 +68,7 @@ static bool close_container(builder *b, err *e)
     return true;
 }
 
-static bool add(builder *b, const json_event *ev, err *e)
+static bool add_value(builder *b, const json_event *ev, err *e)
 {
     switch (ev->kind) {
     case JSON_KEY: b->key = ev->s; return true;
@@ -84,7 +84,7 @@ static bool build(json_value **out, builder *b, json_reader *r, err *e)
     for (;;) {
         if (!json_next(r, &ev, e)) return false;
         if (ev.kind == JSON_END) break;
-        if (!add(b, &ev, e)) return false;
+        if (!add_value(b, &ev, e)) return false;
     }
     json_value *root = arena_try(b->mem, 1, sizeof *root);
     if (!root) return json_no_memory(b->mem, sizeof *root, e);

@@ -47,7 +47,7 @@ static bool get_page(load_server *s, const char *path, page *p, err *e)
     buf_init(&p->body, MAX_PAGE);
     double      end = clock_s() + page_s;
     http_fetch *f   = http_fetch_start(s->http, path, s->ask->field, s->ask->n_fields, (str){0}, &h);
-    while (!p->done && clock_s() < end) http_client_turn(s->http, end);
+    while (!p->done && clock_s() < end) http_client_poll(s->http, end);
     if (!p->done) {
         http_fetch_cancel(f);
         return err_set(e, ERR_IO, "%s got no response within %g s", path, page_s);
@@ -302,7 +302,7 @@ static void keep_busy(drive *d)
         launch_due(d);
         bool more = is_open(d, d->plan->rate > 0 ? d->next_due : clock_s());
         if (is_broken(d) || (!d->running && !more)) return;
-        if (!http_client_turn(d->s->http, next_event(d))) d->next_look = 0;
+        if (!http_client_poll(d->s->http, next_event(d))) d->next_look = 0;
         if (!look(d)) return;
     }
 }
@@ -383,7 +383,7 @@ bool load_measure_prompt(load_server *s, int n_words, int64_t *n_tokens, err *e)
     bool ok = load_body_put(&body, s->ask, s->model, 0, n_words, 1, e);
     if (ok) {
         http_fetch_start(s->http, s->post, s->ask->field, s->ask->n_fields, buf_str(&body), &h);
-        while (!p.done) http_client_turn(s->http, clock_s() + 1);
+        while (!p.done) http_client_poll(s->http, clock_s() + 1);
         ok = p.ok;
         if (!ok && e) *e = p.why;
     }

@@ -22,7 +22,7 @@ const char *const load_own_prompts[] = {
     NULL,
 };
 
-static bool add(load_prompts *p, load_prompt x, err *e)
+static bool add_prompt(load_prompts *p, load_prompt x, err *e)
 {
     if (p->n == LOAD_MAX_PROMPTS) return err_set(e, ERR_INPUT, "there are more than %d prompts", LOAD_MAX_PROMPTS);
     if (p->n == p->cap) {
@@ -45,7 +45,7 @@ static void init_empty(load_prompts *p)
 void load_prompts_init(load_prompts *p)
 {
     init_empty(p);
-    for (const char *const *s = load_own_prompts; *s; s++) add(p, (load_prompt){.text = str_of(*s)}, NULL);
+    for (const char *const *s = load_own_prompts; *s; s++) add_prompt(p, (load_prompt){.text = str_of(*s)}, NULL);
 }
 
 void load_prompts_deinit(load_prompts *p)
@@ -112,7 +112,7 @@ static bool add_item(load_prompts *p, const json_value *v, err *e)
 {
     load_prompt x;
     if (!read_item(v, &x, e)) return false;
-    return x.messages || x.text.n ? add(p, x, e) : err_set(e, ERR_FORMAT, "the prompt is empty");
+    return x.messages || x.text.n ? add_prompt(p, x, e) : err_set(e, ERR_FORMAT, "the prompt is empty");
 }
 
 /* --- a file -------------------------------------------------------------------------------------*/

@@ -75,16 +75,16 @@ static bool note_order(binder *b, const tensor *t, err *e)
 
 void bind_begin(binder *b)
 {
-    b->dry   = false;
-    b->ahead = ahead_start(b->order, b->n_order);
+    b->dry        = false;
+    b->prefetcher = prefetch_start(b->order, b->n_order);
 }
 
 void bind_end(binder *b)
 {
-    ahead_stop(b->ahead);
+    prefetch_stop(b->prefetcher);
     mem_free(b->order);
-    b->order = NULL;
-    b->ahead = NULL;
+    b->order      = NULL;
+    b->prefetcher = NULL;
 }
 
 static void load_begin(binder *b, const tensor *t)
@@ -99,7 +99,7 @@ static void load_took(void *binder_, size_t bytes)
     binder *b     = binder_;
     tensor  piece = {.data = (const char *)b->now->data + b->now_done, .bytes = bytes - b->now_done};
     checkpoint_drop(b->cp, &piece);
-    ahead_take(b->ahead, piece.bytes);
+    prefetch_advance(b->prefetcher, piece.bytes);
     b->now_done = bytes;
     b->done += piece.bytes;
     if (b->progress) b->progress(b->progress_ctx, b->done, b->cp->bytes);

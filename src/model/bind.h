@@ -5,8 +5,8 @@
  * broken file costs nothing), then again, to load them. In the dry pass results are not set. */
 #ifndef TANDEM_MODEL_BIND_H
 #define TANDEM_MODEL_BIND_H
-#include "gguf/ahead.h"
 #include "gguf/checkpoint.h"
+#include "gguf/prefetch.h"
 #include "model/model.h"
 
 /* The weights and buffers of one model, which owned_free frees. */
@@ -36,7 +36,7 @@ typedef struct {
 
     const tensor **order; /* the tensors that the dry pass bound */
     size_t         n_order, max_order;
-    ahead         *ahead;
+    prefetcher    *prefetcher;
     const tensor  *now; /* being loaded, and its bytes that are done */
     size_t         now_done;
 } binder;

@@ -142,7 +142,7 @@ static bool is_media(str name)
 /* The ordered output table of an assistant has names in GGUF, but no loader that takes it. */
 static bool is_ordered_head(str name) { return str_starts(name, "masked_embedding."); }
 
-static void tell_left_out(const convert_plan *p)
+static void report_left_out(const convert_plan *p)
 {
     size_t n_media = 0, n_other = 0, n_ordered = 0;
     str    other = {0};
@@ -256,7 +256,7 @@ static bool make_plan(convert_plan *p, const convert_options *opt, err *e)
     put_name(p);
     put_sampling(p);
     choose_types(p, opt);
-    tell_left_out(p);
+    report_left_out(p);
     return true;
 }
 

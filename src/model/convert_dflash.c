@@ -42,7 +42,7 @@ void plan_dflash_keys(convert_plan *p, const dflash_config *c)
 }
 
 /* The tensor of a role under GGUF's name; the shape is that of the configuration. */
-static bool put(convert_plan *p, const dflash_config *c, dflash_role r, int l, int64_t d0, int64_t d1, err *e)
+static bool put_role(convert_plan *p, const dflash_config *c, dflash_role r, int l, int64_t d0, int64_t d1, err *e)
 {
     char from[DFLASH_NAME_MAX], to[DFLASH_NAME_MAX];
     dflash_tensor_name(DFLASH_DIR, c->prefix, r, l, from);
@@ -62,7 +62,7 @@ static bool put_layer(convert_plan *p, const dflash_config *c, int l, err *e)
         {DFLASH_GATE, H, F},      {DFLASH_UP, H, F},     {DFLASH_DOWN, F, H},
     };
     for (size_t i = 0; i < COUNT(layer); i++)
-        if (!put(p, c, layer[i].role, l, layer[i].d0, layer[i].d1, e)) return false;
+        if (!put_role(p, c, layer[i].role, l, layer[i].d0, layer[i].d1, e)) return false;
     return true;
 }
 
@@ -85,8 +85,8 @@ bool plan_dflash(convert_plan *p, err *e)
     p->n_vocab  = c.n_vocab;
     p->mask_id  = c.mask_id;
     plan_dflash_keys(p, &c);
-    if (!put(p, &c, DFLASH_FC, 0, c.n_features, c.n_embd, e) || !put(p, &c, DFLASH_HIDDEN_NORM, 0, c.n_embd, 1, e) ||
-        !put(p, &c, DFLASH_NORM, 0, c.n_embd, 1, e))
+    if (!put_role(p, &c, DFLASH_FC, 0, c.n_features, c.n_embd, e) ||
+        !put_role(p, &c, DFLASH_HIDDEN_NORM, 0, c.n_embd, 1, e) || !put_role(p, &c, DFLASH_NORM, 0, c.n_embd, 1, e))
         return false;
     for (int l = 0; l < c.n_layers; l++)
         if (!put_layer(p, &c, l, e)) return false;

@@ -62,12 +62,12 @@ bool dflash_take_waiting(const dflash *m, dev *out, err *e)
     return m->o->alloc(m->o, out, (size_t)m->n_waiting * (size_t)m->c.n_features * sizeof(float), e);
 }
 
-static bool init_left(dflash *m, err *e)
+static bool init_kept_rows(dflash *m, err *e)
 {
     int n   = m->max_lanes > MIN_LEFT ? m->max_lanes : MIN_LEFT;
-    m->left = xnew_n(left_rows, (size_t)n);
-    while (m->n_left < n && dflash_take_waiting(m, &m->left[m->n_left].rows.features, e)) m->n_left++;
-    return m->n_left == n;
+    m->kept = xnew_n(kept_rows, (size_t)n);
+    while (m->n_kept_rows < n && dflash_take_waiting(m, &m->kept[m->n_kept_rows].rows.features, e)) m->n_kept_rows++;
+    return m->n_kept_rows == n;
 }
 
 static bool init_queue(dflash *m, err *e)
@@ -157,7 +157,7 @@ static void dflash_close(drafter *d)
 {
     dflash *m = (dflash *)d;
     draft_picker_deinit(&m->pick);
-    for (int i = 0; i < m->n_left; i++) m->o->free(m->o, m->left[i].rows.features);
+    for (int i = 0; i < m->n_kept_rows; i++) m->o->free(m->o, m->kept[i].rows.features);
     if (m->has_cls) kv_pool_drop_class(m->kv, m->cls);
     kv_pool_free(m->own_kv);
     owned_free(&m->own);
@@ -165,7 +165,7 @@ static void dflash_close(drafter *d)
     mem_free(m->lanes);
     mem_free(m->live);
     mem_free(m->drafting);
-    mem_free(m->left);
+    mem_free(m->kept);
     mem_free(m);
 }
 
@@ -186,7 +186,7 @@ static bool load_drafter(dflash *m, binder *b, const drafter_options *opt, err *
     if (!dflash_load_all(m, b, e) || !init_queue(m, e)) return false;
     bind_begin(b);
     return dflash_load_all(m, b, e) && bind_rope(&m->own, &m->rope, c->head_dim, c->theta, 1, 1, NULL, e) &&
-           init_scratch(m, opt->keep_rows, e) && init_left(m, e) && init_kv(m, opt, e) &&
+           init_scratch(m, opt->keep_rows, e) && init_kept_rows(m, e) && init_kv(m, opt, e) &&
            draft_picker_init(&m->pick, m->d.t, e);
 }
 

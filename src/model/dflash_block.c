@@ -140,9 +140,9 @@ typedef struct {
     draft_job *job;
     int        first, n; /* draft tokens of the job */
     int        at;       /* first row of the logits */
-} guess_run;
+} draft_run;
 
-static bool pick_runs(dflash *m, const guess_run *run, int n_runs, err *e)
+static bool pick_runs(dflash *m, const draft_run *run, int n_runs, err *e)
 {
     for (int i = 0; i < n_runs; i++) {
         dev logits = dev_at_f32(m->s.logits, (size_t)run[i].at * (size_t)m->d.t->n_vocab);
@@ -153,16 +153,16 @@ static bool pick_runs(dflash *m, const guess_run *run, int n_runs, err *e)
 }
 
 /* Picks all rows, HEAD_ROWS at a time across jobs, since the output matrix is the largest weight. */
-static bool pick_guesses(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
+static bool pick_draft_tokens(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 {
     int H = m->c.n_embd;
     for (int j = 0, done = 0, block = 0; j < n_jobs;) { /* block: first row of job j */
-        guess_run run[HEAD_ROWS];
+        draft_run run[HEAD_ROWS];
         int32_t   row[HEAD_ROWS];
         int       n = 0, n_runs = 0;
         while (j < n_jobs && n < HEAD_ROWS) {
             int left = wanted(m, jobs[j]) - done, k = left < HEAD_ROWS - n ? left : HEAD_ROWS - n;
-            run[n_runs++] = (guess_run){jobs[j], done, k, n};
+            run[n_runs++] = (draft_run){jobs[j], done, k, n};
             for (int i = 0; i < k; i++) row[n++] = block + 1 + done++;
             if (k == left) block += 1 + wanted(m, jobs[j++]), done = 0;
         }
@@ -216,7 +216,7 @@ static bool draft_pass(dflash *m, draft_job *const *jobs, int n_jobs, bool first
 {
     if (!run_blocks(m, jobs, n_jobs, e)) return false;
     if (first) keep_rows(m, 1 + wanted(m, jobs[0]));
-    return pick_guesses(m, jobs, n_jobs, e);
+    return pick_draft_tokens(m, jobs, n_jobs, e);
 }
 
 /* Runs as many blocks per pass as there are rows. */
@@ -245,7 +245,7 @@ static bool draft_all(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
     if (n == 0) return true;
     if (!dflash_fold_together(m, lanes, n, e)) return false;
     for (int i = 0; i < n; i++)
-        if (!dflash_turn_first(m, lanes[i], e)) return false;
+        if (!dflash_rotate_first(m, lanes[i], e)) return false;
     return draft_passes(m, live, n, e);
 }
 

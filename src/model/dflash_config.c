@@ -162,7 +162,7 @@ static bool read_sizes(dflash_config *c, const checkpoint *cp, err *e)
 }
 
 /* --- GGUF ---------------------------------------------------------------------------------------*/
-static const gguf_value *find(const checkpoint *cp, const char *suffix, char key[DFLASH_NAME_MAX])
+static const gguf_value *find_key(const checkpoint *cp, const char *suffix, char key[DFLASH_NAME_MAX])
 {
     snprintf(key, DFLASH_NAME_MAX, "%.*s.%s", STR_ARG(model_arch(cp)), suffix);
     return gguf_find(cp->gguf, key);
@@ -171,7 +171,7 @@ static const gguf_value *find(const checkpoint *cp, const char *suffix, char key
 static bool g_int(const checkpoint *cp, const char *suffix, int64_t fallback, int64_t lo, int64_t hi, int *out, err *e)
 {
     char              key[DFLASH_NAME_MAX];
-    const gguf_value *v = find(cp, suffix, key);
+    const gguf_value *v = find_key(cp, suffix, key);
     int64_t           i;
     if (!v && fallback == CONFIG_REQUIRED) return config_missing(key, e);
     if (!v) return *out = (int)fallback, true;
@@ -182,7 +182,7 @@ static bool g_int(const checkpoint *cp, const char *suffix, int64_t fallback, in
 static bool g_real(const checkpoint *cp, const char *suffix, double fallback, double lo, double hi, double *out, err *e)
 {
     char              key[DFLASH_NAME_MAX];
-    const gguf_value *v = find(cp, suffix, key);
+    const gguf_value *v = find_key(cp, suffix, key);
     double            d;
     if (!v) return *out = fallback, true;
     if (!gguf_real(v, &d)) return err_set(e, ERR_FORMAT, "%s is not a number", key);
@@ -194,7 +194,7 @@ static bool g_captures(dflash_config *c, const checkpoint *cp, err *e)
 {
     char              key[DFLASH_NAME_MAX];
     bool              inputs = c->layout == DFLASH_LLAMA;
-    const gguf_value *v      = find(cp, inputs ? "target_layers" : "dflash.target_layer_ids", key);
+    const gguf_value *v      = find_key(cp, inputs ? "target_layers" : "dflash.target_layer_ids", key);
     if (!v) return true;
     if (v->type != GGUF_ARRAY || v->n < 1 || v->n > DFLASH_MAX_CAPTURES)
         return err_set(e, ERR_FORMAT, "%s is not a list of 1 to %d layers", key, DFLASH_MAX_CAPTURES);
@@ -224,7 +224,7 @@ static bool g_mask(dflash_config *c, const checkpoint *cp, int64_t hi, err *e)
 static bool g_window(dflash_config *c, const checkpoint *cp, err *e)
 {
     char              key[DFLASH_NAME_MAX];
-    const gguf_value *v = find(cp, "attention.sliding_window_pattern", key);
+    const gguf_value *v = find_key(cp, "attention.sliding_window_pattern", key);
     int64_t           x = 0;
     if (!g_int(cp, "attention.sliding_window", 0, 0, MAX_CONTEXT, &c->window, e)) return false;
     if (!c->window) return true;
@@ -244,7 +244,7 @@ static bool g_window(dflash_config *c, const checkpoint *cp, err *e)
 static bool g_causal(dflash_config *c, const checkpoint *cp, err *e)
 {
     char              key[DFLASH_NAME_MAX];
-    const gguf_value *v  = find(cp, "attention.causal", key);
+    const gguf_value *v  = find_key(cp, "attention.causal", key);
     bool              on = false;
     if (v && !gguf_bool(v, &on)) return err_set(e, ERR_FORMAT, "%s is neither true nor false", key);
     c->causal_sliding = true;
@@ -255,7 +255,7 @@ static bool g_causal(dflash_config *c, const checkpoint *cp, err *e)
 static bool g_rope(dflash_config *c, const checkpoint *cp, err *e)
 {
     char              key[DFLASH_NAME_MAX];
-    const gguf_value *v = find(cp, "rope.scaling.type", key);
+    const gguf_value *v = find_key(cp, "rope.scaling.type", key);
     str               s = {0};
     double            base;
     int               n_rot;
@@ -282,7 +282,7 @@ static bool g_anchor(const checkpoint *cp, err *e)
 {
     char key[DFLASH_NAME_MAX];
     bool on = false;
-    return !gguf_bool(find(cp, "sample_from_anchor", key), &on) || !on || refuse_config("DSpark", str_of(key), e);
+    return !gguf_bool(find_key(cp, "sample_from_anchor", key), &on) || !on || refuse_config("DSpark", str_of(key), e);
 }
 
 static bool from_gguf(dflash_config *c, const checkpoint *cp, err *e)

@@ -157,7 +157,7 @@ static void slide(const dflash *m, draft_lane *l)
 }
 
 /* Rotates the first page to the positions before the recent pages. */
-bool dflash_turn_first(dflash *m, draft_lane *l, err *e)
+bool dflash_rotate_first(dflash *m, draft_lane *l, err *e)
 {
     kv_move_item item[KV_PAGE];
     if (l->turned == l->shift) return true;
@@ -165,8 +165,11 @@ bool dflash_turn_first(dflash *m, draft_lane *l, err *e)
     assert(l->first); /* every lane has two sequences */
     if (!kv_seq_own(l->seq, 0, e)) return false;
     for (int s = 0; s < KV_PAGE; s++)
-        item[s] = (kv_move_item){
-            .from_lane = kv_seq_lane(l->first), .from = s, .to_lane = kv_seq_lane(l->seq), .to = s, .turn = l->shift};
+        item[s] = (kv_move_item){.from_lane = kv_seq_lane(l->first),
+                                 .from      = s,
+                                 .to_lane   = kv_seq_lane(l->seq),
+                                 .to        = s,
+                                 .rotation  = l->shift};
     kv_pool_flush(m->kv, m->q);
     m->o->upload(m->q, m->s.moves, item, sizeof item);
     m->o->kv_move(m->q, kv_pool_class(m->kv, m->cls), m->s.moves, KV_PAGE, &m->rope);

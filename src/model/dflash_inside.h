@@ -81,7 +81,7 @@ typedef struct {
     uint64_t before; /* and a hash of the text before the rows */
     int32_t  token[MAX_WAITING];
     uint64_t stamp; /* order of storing */
-} left_rows;
+} kept_rows;
 
 typedef struct {
     drafter       d; /* first member, so that a drafter * can be cast to a dflash * */
@@ -106,8 +106,8 @@ typedef struct {
     draft_lane  **lanes;    /* [max_lanes]; NULL: free */
     draft_job   **live;     /* [max_lanes]: jobs of the call that can draft */
     draft_lane  **drafting; /* [max_lanes]: their lanes */
-    left_rows    *left;     /* [n_left] */
-    int           n_left;
+    kept_rows    *kept;     /* [n_left] */
+    int           n_kept_rows;
     uint64_t      now;           /* the last stamp */
     int           n_waiting;     /* rows of a lane's buffer */
     int           n_ctx, n_drop; /* slots of context; slots dropped when it is full */
@@ -158,7 +158,7 @@ bool dflash_fold_rows(dflash *m, draft_lane *l, dev features, int n_rows, err *e
 /* Makes K/V of the rows that wait in these lanes. Rows of several lanes share a pass. */
 bool dflash_fold_together(dflash *m, draft_lane *const *lanes, int n_lanes, err *e);
 /* Rotates the keys of the first page to the positions just before the recent ones. */
-bool dflash_turn_first(dflash *m, draft_lane *l, err *e);
+bool dflash_rotate_first(dflash *m, draft_lane *l, err *e);
 
 /* --- dflash_block.c: a draft, and the rows of a pass ----------------------------------------------*/
 bool      dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
@@ -171,7 +171,7 @@ void dflash_store_kv(dflash *m, int l, dev x, const step_rows *r);
  * it op by op. */
 bool dflash_replay(dflash *m, dev x);
 
-/* --- dflash_left.c: features that ended requests leave; drafter.begin and drafter.end -------------*/
+/* --- dflash_kept.c: features that ended requests leave; drafter.begin and drafter.end -------------*/
 void dflash_begin(drafter *d, draft_lane *l, const draft_text *t);
 void dflash_end(drafter *d, draft_lane *l);
 #endif

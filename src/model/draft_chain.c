@@ -25,7 +25,7 @@ static void keep_row(const draft_chain *c, int guess, int row)
 }
 
 /* Picks a draft token of each of the group's jobs, and stores it where the next pass reads it. */
-static bool pick_guess(const draft_chain *c, const draft_group *g, int guess, const draft_job *kept, err *e)
+static bool pick_draft_token(const draft_chain *c, const draft_group *g, int guess, const draft_job *kept, err *e)
 {
     const ops *o = c->d->t->o;
     queue     *q = c->d->t->q;
@@ -36,7 +36,7 @@ static bool pick_guess(const draft_chain *c, const draft_group *g, int guess, co
         if (!draft_pick(c->pick, j, dev_at_f32(c->logits, (size_t)i * (size_t)c->d->t->n_vocab), guess, 1, e))
             return false;
         if (j->later) /* copied as floats: 4 bytes each */
-            o->copy_rows(q, next, 1, dev_at(j->guesses, (size_t)guess * sizeof(int32_t)), 1, (dev){0}, 1, 1);
+            o->copy_rows(q, next, 1, dev_at(j->device_tokens, (size_t)guess * sizeof(int32_t)), 1, (dev){0}, 1, 1);
         else
             o->upload(q, next, &j->token[guess], sizeof(int32_t));
         j->n = guess + 1;
@@ -55,7 +55,7 @@ static bool run_group(const draft_chain *c, kv_pool *kv, draft_group *g, const d
         if (!ok) break;
         r.n_rows = g->n;
         c->run(c->d, kv, &r, guess);
-        ok = pick_guess(c, g, guess, kept, e);
+        ok = pick_draft_token(c, g, guess, kept, e);
     }
     if (c->end) c->end(c->d, &whole);
     return ok;

@@ -50,7 +50,7 @@ static void pick_top(draft_picker *p, draft_job *job, dev logits, int first, int
 static void leave_rows(draft_picker *p, draft_job *job, dev logits, int first, int n)
 {
     upload_params(p, job, first, n);
-    p->o->sample(p->q, dev_at(job->guesses, (size_t)first * sizeof(int32_t)), logits, p->params, n, p->n_vocab);
+    p->o->sample(p->q, dev_at(job->device_tokens, (size_t)first * sizeof(int32_t)), logits, p->params, n, p->n_vocab);
     job->later = true;
 }
 
@@ -102,7 +102,7 @@ static bool pick_with_penalties(draft_picker *p, draft_job *job, dev logits, int
 bool draft_pick(draft_picker *p, draft_job *job, dev logits, int first, int n, err *e)
 {
     assert(n >= 1 && n <= HEAD_ROWS && first + n <= DRAFT_MAX && job->n_top <= DRAFT_TOP_MAX);
-    if (job->guesses.p) {
+    if (job->device_tokens.p) {
         assert(!job->history && !job->n_top);
         leave_rows(p, job, logits, first, n);
         return true;

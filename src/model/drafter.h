@@ -34,7 +34,7 @@ typedef struct {
     /* Not NULL (.p), for a chain without penalties: device int32 [n_want] where the draft tokens may stay, so that
      * the host does not wait for them. A drafter that leaves them there (-1 for NaN) sets `later` and does not fill
      * in `token`. */
-    dev           guesses;
+    dev           device_tokens;
     bool          later;
     int           n; /* draft tokens made; fewer than wanted, or 0 */
     int32_t       token[DRAFT_MAX];

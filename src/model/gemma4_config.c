@@ -16,7 +16,7 @@ static const char *arch_of(const gguf *g)
     return str_is(arch, "gemma4-assistant") ? "gemma4-assistant" : "gemma4";
 }
 
-static const gguf_value *find(const gguf *g, const char *suffix, char key[CONFIG_KEY_MAX])
+static const gguf_value *find_key(const gguf *g, const char *suffix, char key[CONFIG_KEY_MAX])
 {
     return gguf_arch_find(g, arch_of(g), suffix, key);
 }
@@ -35,7 +35,7 @@ static bool g_real(const gguf *g, const char *suffix, double fallback, double lo
 static bool g_per_layer(const gguf *g, const char *suffix, int n_layers, int64_t lo, int64_t hi, int *out, err *e)
 {
     char              key[CONFIG_KEY_MAX];
-    const gguf_value *v = find(g, suffix, key);
+    const gguf_value *v = find_key(g, suffix, key);
     if (!v) return config_missing(key, e);
     if (v->type == GGUF_ARRAY && v->n < (uint64_t)n_layers)
         return err_set(e, ERR_FORMAT, "%s has %llu entries for %d layers", key, (unsigned long long)v->n, n_layers);
@@ -52,7 +52,7 @@ static bool g_pattern(const gguf *g, gemma4_config *c, err *e)
 {
     int               flag[GEMMA4_MAX_LAYERS];
     char              key[CONFIG_KEY_MAX];
-    const gguf_value *v      = find(g, "attention.sliding_window_pattern", key);
+    const gguf_value *v      = find_key(g, "attention.sliding_window_pattern", key);
     int64_t           period = 6;
     if (v && v->type == GGUF_ARRAY) {
         if (!g_per_layer(g, "attention.sliding_window_pattern", c->n_layers, 0, 1, flag, e)) return false;

@@ -362,7 +362,7 @@ static void head(mtp *m, int n)
 
 /* Computes the logits of the next draft token of each row, and y. The first starts from the lanes' states, the others
  * from y. */
-static void guess_pass(mtp *m, kv_pool *kv, const step_rows *r, bool first)
+static void draft_pass(mtp *m, kv_pool *kv, const step_rows *r, bool first)
 {
     target    *t = m->d.t;
     const ops *o = t->o;
@@ -386,7 +386,7 @@ static void forward(mtp *m, kv_pool *kv, const step_rows *r, bool first)
     const ops *o   = m->d.t->o;
     uint64_t   key = graph_key_at(kv_pool_key(kv), m);
     key            = graph_key(graph_key(key, (uint64_t)r->n_rows), first);
-    for (bool done = o->replay(m->d.t->q, key); !done; done = o->record_end(m->d.t->q)) guess_pass(m, kv, r, first);
+    for (bool done = o->replay(m->d.t->q, key); !done; done = o->record_end(m->d.t->q)) draft_pass(m, kv, r, first);
 }
 
 /* --- lanes --------------------------------------------------------------------------------------*/
@@ -436,13 +436,13 @@ static bool mtp_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 static bool can_draft(const draft_job *j) { return j->lane->known && j->lane->n_pos == j->n_text - 1; }
 
 /* Uploads positions and lanes, which stay the same for the whole round. */
-static bool begin_pass(drafter *d, const draft_group *g, int guess, step_rows *out, err *e)
+static bool begin_pass(drafter *d, const draft_group *g, int depth, step_rows *out, err *e)
 {
     mtp            *m    = (mtp *)d;
     draft_step_rows r    = {0};
     dev             rows = m->s.rows, pos = dev_at(rows, offsetof(draft_step_rows, pos));
     (void)e;
-    for (int i = 0; guess == 0 && i < g->n; i++) {
+    for (int i = 0; depth == 0 && i < g->n; i++) {
         const draft_job *j = g->job[i];
         r.token[i]         = j->text[j->n_text - 1];
         r.pos[i]           = j->n_text - 1;
@@ -451,7 +451,7 @@ static bool begin_pass(drafter *d, const draft_group *g, int guess, step_rows *o
         r.place[i]         = j->lane->place;
         assert(r.token[i] >= 0 && r.token[i] < m->c.n_vocab);
     }
-    if (guess == 0) d->t->o->upload(d->t->q, rows, &r, sizeof r);
+    if (depth == 0) d->t->o->upload(d->t->q, rows, &r, sizeof r);
     *out = (step_rows){.token = rows, /* no slot is written and no parent is read */
                        .pos   = pos,
                        .lane  = dev_at(rows, offsetof(draft_step_rows, lane)),
@@ -461,7 +461,7 @@ static bool begin_pass(drafter *d, const draft_group *g, int guess, step_rows *o
     return true;
 }
 
-static void run_pass(drafter *d, kv_pool *kv, const step_rows *r, int guess) { forward((mtp *)d, kv, r, guess == 0); }
+static void run_pass(drafter *d, kv_pool *kv, const step_rows *r, int depth) { forward((mtp *)d, kv, r, depth == 0); }
 
 static bool mtp_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
 {

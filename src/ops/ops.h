@@ -107,7 +107,7 @@ static inline size_t kv_layer_bytes(const kv_class *c)
 }
 typedef struct {
     int32_t from_lane, from, to_lane, to; /* slots */
-    int32_t turn;                         /* positions by which the key is rotated; 0: copied unchanged */
+    int32_t rotation;                     /* positions by which the key is rotated; 0: copied unchanged */
 } kv_move_item;
 
 /* --- recurrent layers: gated delta nets ------------------------------------------------------------
@@ -309,8 +309,8 @@ struct ops {
     void (*attention)(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                       float scale, int window);
     /* Copies K and V of all layers from slot `from` of a lane to slot `to` of the same or another lane, item by item in
-     * order. items: device kv_move_item[n_items]. A key with a `turn` is rotated by that many positions in every
-     * section, in f32, from its stored form. p may be NULL when no item has a turn. */
+     * order. items: device kv_move_item[n_items]. A key with a `rotation` is rotated by that many positions in every
+     * section, in f32, from its stored form. p may be NULL when no item has a rotation. */
     void (*kv_move)(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p);
     /* y[r][i] = act(gate[r * gate_stride + i]) * up[r * up_stride + i]; y: [n_rows][n], may be gate when dense */
     void (*gated)(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act);

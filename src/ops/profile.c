@@ -31,13 +31,13 @@ struct queue {
 static const ops *inner_of(const ops *o) { return ((const profile *)o->state)->inner; }
 
 /* --- timing ---------------------------------------------------------------------------------------*/
-static double begin(queue *q)
+static double begin_timing(queue *q)
 {
     q->p->inner->sync(q->q);
     return clock_s();
 }
 
-static entry *find(profile *p, const char *name)
+static entry *find_entry(profile *p, const char *name)
 {
     for (int i = 0; i < p->n; i++)
         if (!strcmp(p->entries[i].name, name)) return &p->entries[i];
@@ -48,8 +48,9 @@ static entry *find(profile *p, const char *name)
     return x;
 }
 
-static void end(queue *q, double start, size_t bytes, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-static void end(queue *q, double start, size_t bytes, const char *fmt, ...)
+static void end_timing(queue *q, double start, size_t bytes, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void end_timing(queue *q, double start, size_t bytes, const char *fmt, ...)
 {
     char    name[NAME_BYTES];
     va_list args;
@@ -58,7 +59,7 @@ static void end(queue *q, double start, size_t bytes, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(name, sizeof name, fmt, args);
     va_end(args);
-    entry *x = find(q->p, name);
+    entry *x = find_entry(q->p, name);
     x->calls++;
     x->seconds += seconds;
     x->bytes += (double)bytes;
@@ -68,9 +69,9 @@ static void end(queue *q, double start, size_t bytes, const char *fmt, ...)
 #define TIMED(call, bytes, ...)                                                                                        \
     do {                                                                                                               \
         const ops *o     = q->p->inner;                                                                                \
-        double     start = begin(q);                                                                                   \
+        double     start = begin_timing(q);                                                                            \
         o->call;                                                                                                       \
-        end(q, start, bytes, __VA_ARGS__);                                                                             \
+        end_timing(q, start, bytes, __VA_ARGS__);                                                                      \
     } while (0)
 
 /* --- memory ---------------------------------------------------------------------------------------*/

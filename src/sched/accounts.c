@@ -8,7 +8,7 @@
 /* Counts the waiting requests without those that yield. */
 static int count_waiting(const account *x) { return x->n_live - x->n_running - x->n_yield; }
 
-static account *find(const accounts *a, uint64_t key)
+static account *find_account(const accounts *a, uint64_t key)
 {
     account *x = a->first;
     while (x && x->key != key) x = x->next_live;
@@ -55,7 +55,7 @@ static account *add_account(accounts *a, uint64_t key)
 
 bool accounts_join(accounts *a, uint64_t key, const account_limits *l, account **out, const char *busy, err *e)
 {
-    account *x    = find(a, key);
+    account *x    = find_account(a, key);
     bool     full = a->n_live - a->n_yield >= l->max_lanes + l->queue_max;
     *out          = NULL;
     if (is_at_limit(x, l) || (full && !make_place(a, x))) return err_set(e, ERR_BUSY, "%s", busy);

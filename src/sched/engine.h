@@ -1,13 +1,13 @@
 /* sched/engine.h - the functions on a `tandem` for the server and the command line, in addition to include/tandem.h.
  *
  * They use types of lower layers (tok, chat_options, settings, err), which the public header does not show. Pointers
- * that they return stay valid until tandem_close, except grammars, which the caller drops with form_drop. Any thread
- * may call them while the engine is open. */
+ * that they return stay valid until tandem_close, except grammars, which the caller drops with
+ * response_grammar_drop. Any thread may call them while the engine is open. */
 #ifndef TANDEM_SCHED_ENGINE_H
 #define TANDEM_SCHED_ENGINE_H
 #include "chat/chat.h"
 #include "gguf/checkpoint.h"
-#include "sched/forms.h"
+#include "sched/grammar_cache.h"
 #include "sched/settings.h"
 #include "spec/counts.h"
 #include "tok/tok.h"
@@ -55,14 +55,15 @@ enum { ENGINE_MAX_PARTS = 1 + TANDEM_MAX_DRAFTERS };
 int engine_parts(const tandem *t, engine_part out[ENGINE_MAX_PARTS]); /* the model first; returns their number */
 
 /* --- requests ------------------------------------------------------------------------------------- */
-/* Submits as tandem_submit does. form: the compiled grammar of the request, which the caller still drops; NULL: the
+/* Submits as tandem_submit does. compiled: the compiled grammar of the request, which the caller still drops; NULL: the
  * request has none, or it is compiled here. */
-bool engine_submit(tandem *t, const tandem_request *r, answer_form *form, tandem_job **out, err *e);
-/* Finds or compiles the grammar of a request that has one. The caller drops it. Errors as forms_take. Compiling may
- * take seconds: *cancel, unless NULL, ends it when it becomes true. */
-bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e);
+bool engine_submit(tandem *t, const tandem_request *r, response_grammar *compiled, tandem_job **out, err *e);
+/* Finds or compiles the grammar of a request that has one. The caller drops it. Errors as grammar_cache_take.
+ * Compiling may take seconds: *cancel, unless NULL, ends it when it becomes true. */
+bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool *cancel, response_grammar **out,
+                    err *e);
 /* Returns the grammar of the request if it is in the cache of compiled ones, else NULL. The caller drops it. */
-answer_form *engine_find_compiled(const tandem *t, const tandem_request *r);
+response_grammar *engine_find_compiled(const tandem *t, const tandem_request *r);
 
 /* --- settings and decisions ----------------------------------------------------------------------- */
 void engine_get_settings(const tandem *t, settings *out);

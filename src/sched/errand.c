@@ -46,7 +46,7 @@ static errand *take_all(errands *x)
     return first;
 }
 
-static void tell(errands *x, errand *e, bool done)
+static void end_errand(errands *x, errand *e, bool done)
 {
     e->done = done;
     e->over = true;
@@ -62,7 +62,7 @@ bool errands_run(errands *x)
         pthread_mutex_unlock(&x->lock);
         e->fn(e->ctx);
         pthread_mutex_lock(&x->lock);
-        tell(x, e, true);
+        end_errand(x, e, true);
     }
     pthread_mutex_unlock(&x->lock);
     return first != NULL;
@@ -74,7 +74,7 @@ void errands_close(errands *x)
     x->closed = true;
     for (errand *e = take_all(x), *next; e; e = next) {
         next = e->next;
-        tell(x, e, false);
+        end_errand(x, e, false);
     }
     pthread_mutex_unlock(&x->lock);
 }

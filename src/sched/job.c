@@ -23,13 +23,13 @@ bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, 
     if (t) tok_stop_ids(t, &m->stops);
     if (getrandom(m->secret, sizeof m->secret, 0) != (ssize_t)sizeof m->secret)
         return err_set(e, ERR_IO, "cannot get random numbers from the system: %s", strerror(errno));
-    m->forms = forms_new(t, m->stops.p, m->stops.n, max_lanes);
+    m->grammars = grammar_cache_new(t, m->stops.p, m->stops.n, max_lanes);
     return !m->stops.failed || err_set(e, ERR_UNAVAILABLE, "no memory for stop tokens");
 }
 
 void job_maker_deinit(job_maker *m)
 {
-    forms_free(m->forms);
+    grammar_cache_free(m->grammars);
     tok_ids_deinit(&m->stops);
 }
 
@@ -232,13 +232,13 @@ static bool copy_stops(tandem_job *j, const tandem_request *r, err *e)
 }
 
 /* Compiling is the longest part of a submission: it comes last. */
-static bool take_form(tandem_job *j, const tandem_request *r, answer_form *form, err *e)
+static bool take_grammar(tandem_job *j, const tandem_request *r, response_grammar *compiled, err *e)
 {
     const tandem_grammar *g = &r->grammar;
-    form_source           x = {g, j->salt, NULL};
+    grammar_source        x = {g, j->salt, NULL};
     j->begins = (guide_begins){.in_thought = g->in_thought, .may_think = g->may_think, .may_call = g->may_call};
-    if (form) j->form = form_hold(form);
-    return form || g->kind == TANDEM_GRAMMAR_NONE || forms_take(j->maker->forms, &x, &j->form, e);
+    if (compiled) j->compiled = response_grammar_hold(compiled);
+    return compiled || g->kind == TANDEM_GRAMMAR_NONE || grammar_cache_take(j->maker->grammars, &x, &j->compiled, e);
 }
 
 /* Copies the tokens that cannot be picked before min_tokens are there: those that would end the answer. */
@@ -288,9 +288,9 @@ static uint64_t hash_name(const job_maker *m, const char *name)
     return strtoull(hex, NULL, 16);
 }
 
-form_source job_form_source(const job_maker *m, const tandem_request *r, const atomic_bool *cancel)
+grammar_source job_form_source(const job_maker *m, const tandem_request *r, const atomic_bool *cancel)
 {
-    return (form_source){&r->grammar, r->tenant ? hash_name(m, r->tenant) : 0, cancel};
+    return (grammar_source){&r->grammar, r->tenant ? hash_name(m, r->tenant) : 0, cancel};
 }
 
 static void take_rest(tandem_job *j, const settings *now, const tandem_request *r)
@@ -320,16 +320,16 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
     atomic_init(&j->stop_at, -1);
 }
 
-static bool fill(tandem_job *j, const settings *now, const tandem_request *r, answer_form *form, err *e)
+static bool fill(tandem_job *j, const settings *now, const tandem_request *r, response_grammar *compiled, err *e)
 {
     if (!take_prompt(j, r, e) || !take_options(j, r, e) || !copy_stops(j, r, e)) return false;
     choose_length(j, now, r);
     take_rest(j, now, r);
-    return take_room(j, e) && take_form(j, r, form, e);
+    return take_room(j, e) && take_grammar(j, r, compiled, e);
 }
 
-bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, answer_form *form,
-             err *e)
+bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r,
+             response_grammar *compiled, err *e)
 {
     tandem_request seeded = *r;
     tandem_job    *j      = mem_try(sizeof *j);
@@ -340,7 +340,7 @@ bool job_new(tandem_job **out, const job_maker *m, const settings *now, const ta
     arena_init(&j->mem, SIZE_MAX / 2);
     buf_init(&j->read, TOK_MAX_INPUT);
     atomic_store(&j->holders, 1);
-    if (fill(j, now, &seeded, form, e)) {
+    if (fill(j, now, &seeded, compiled, e)) {
         *out = j;
         return true;
     }
@@ -351,7 +351,7 @@ bool job_new(tandem_job **out, const job_maker *m, const settings *now, const ta
 void job_drop(tandem_job *j)
 {
     if (atomic_fetch_sub(&j->holders, 1) > 1) return;
-    form_drop(j->form);
+    response_grammar_drop(j->compiled);
     tok_ids_deinit(&j->prompt);
     buf_deinit(&j->read);
     arena_deinit(&j->mem);
@@ -368,7 +368,7 @@ static bool is_among(const int32_t *id, size_t n, int32_t wanted)
 
 static bool is_stop(const tandem_job *j, int32_t id)
 {
-    return ((!j->ignore_stops || j->form) && is_among(j->maker->stops.p, j->maker->stops.n, id)) ||
+    return ((!j->ignore_stops || j->compiled) && is_among(j->maker->stops.p, j->maker->stops.n, id)) ||
            is_among(j->stop_id, j->n_stop_ids, id);
 }
 
@@ -409,7 +409,7 @@ static bool caller_ends_it(tandem_job *j, int32_t id)
     return !more;
 }
 
-static void store(tandem_job *j, int32_t id, const token_logprob *probs)
+static void store_token(tandem_job *j, int32_t id, const token_logprob *probs)
 {
     size_t each = (size_t)(1 + j->opt.n_top);
     if (j->logprobs) memcpy(j->logprobs + (size_t)j->n_kept * each, probs, each * sizeof *probs);
@@ -452,14 +452,14 @@ int job_keep(tandem_job *j, const spec_out *out, job_scratch *s)
             *finish = TANDEM_FINISH_CANCELLED;
             break;
         }
-        store(j, out->token[n], out->logprob[n]);
+        store_token(j, out->token[n], out->logprob[n]);
         j->closed |= out->closing[n];
         *finish = end_at(j, out->token[n], s);
     }
     return n;
 }
 
-static void tell(tandem_job *j)
+static void notify_reader(tandem_job *j)
 {
     bell_ring(&j->news);
     if (j->wake) j->wake(j->wake_ctx);
@@ -470,7 +470,7 @@ bool job_wake_reader(tandem_job *j, double now)
     if (!j->news_waits) return false;
     j->news_waits = false;
     j->woken      = now;
-    tell(j);
+    notify_reader(j);
     return true;
 }
 
@@ -485,11 +485,11 @@ bool job_publish(tandem_job *j, double now, double quiet_s)
 
 void job_finish(tandem_job *j)
 {
-    form_drop(j->form); /* the job may outlive the engine */
-    j->form                           = NULL;
+    response_grammar_drop(j->compiled); /* the job may outlive the engine */
+    j->compiled                       = NULL;
     j->result.usage.completion_tokens = j->n_kept;
     atomic_store(&j->n_out, j->n_kept);
     atomic_store(&j->done, true);
-    tell(j);
+    notify_reader(j);
     job_drop(j);
 }

@@ -16,7 +16,7 @@
 #include "base/bell.h"
 #include "base/err.h"
 #include "sched/accounts.h"
-#include "sched/forms.h"
+#include "sched/grammar_cache.h"
 #include "sched/routing_log.h"
 #include "spec/spec.h"
 #include "tok/stop.h"
@@ -26,11 +26,11 @@
 
 /* The model that requests are made for. Read by any thread. */
 typedef struct {
-    const target *model;
-    const tok    *tok;   /* NULL: the model has no tokenizer */
-    int           n_ctx; /* context length in tokens */
-    tok_ids       stops; /* stop tokens of the model and the tokenizer */
-    answer_forms *forms; /* compiled grammars */
+    const target  *model;
+    const tok     *tok;      /* NULL: the model has no tokenizer */
+    int            n_ctx;    /* context length in tokens */
+    tok_ids        stops;    /* stop tokens of the model and the tokenizer */
+    grammar_cache *grammars; /* compiled grammars */
     uint8_t
         secret[16]; /* key of the tenants' salts: a tenant cannot choose a name that shares the prefixes of another */
 } job_maker;
@@ -41,21 +41,21 @@ struct tandem_job {
     bell      *engine;  /* wakes the engine; rung by tandem_cancel; belongs to the engine, valid until `done` */
 
     /* the request; not changed afterwards */
-    const job_maker *maker;
-    tok_ids          prompt;
-    int32_t          max_out; /* tokens */
-    bool             cut;     /* max_out was reduced to the room in the context */
-    lane_options     opt;
-    int32_t         *stop_id; /* stop tokens of the request, in addition to the maker's */
-    size_t           n_stop_ids;
-    bool             ignore_stops; /* the maker's stop tokens do not end the response, unless it has a grammar */
-    answer_form     *form;         /* NULL: no grammar; released when the job is done */
-    guide_begins     begins;
-    char             id[ROUTING_ID_MAX];
-    int              priority;
-    bool             is_repeat;   /* another response to a prompt that was counted already */
-    uint64_t         salt, kind;  /* hashes of the tenant's name and of the kind of request; 0: none */
-    uint64_t         account_key; /* hash of the account's name; 0: none */
+    const job_maker  *maker;
+    tok_ids           prompt;
+    int32_t           max_out; /* tokens */
+    bool              cut;     /* max_out was reduced to the room in the context */
+    lane_options      opt;
+    int32_t          *stop_id; /* stop tokens of the request, in addition to the maker's */
+    size_t            n_stop_ids;
+    bool              ignore_stops; /* the maker's stop tokens do not end the response, unless it has a grammar */
+    response_grammar *compiled;     /* NULL: no grammar; released when the job is done */
+    guide_begins      begins;
+    char              id[ROUTING_ID_MAX];
+    int               priority;
+    bool              is_repeat;   /* another response to a prompt that was counted already */
+    uint64_t          salt, kind;  /* hashes of the tenant's name and of the kind of request; 0: none */
+    uint64_t          account_key; /* hash of the account's name; 0: none */
     bool (*on_token)(void *ctx, int32_t token);
     void *on_token_ctx;
     void (*wake)(void *ctx);
@@ -107,16 +107,16 @@ bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, 
 void job_maker_deinit(job_maker *m); /* requires that no job holds a grammar; accepts all zeros */
 
 void job_request_init(tandem_request *r, const target *m); /* as tandem_request_init */
-/* Checks the request, copies it and allocates the memory of the response. ERR_INPUT and ERR_CONTEXT have a message that
- * depends on the request and the model alone. Other errors: ERR_UNAVAILABLE, no memory; those of forms_take. form: the
- * compiled r->grammar, which the job holds too; NULL: it is found or compiled here. The job has one owner, the caller.
- * *out is NULL on failure. */
-bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, answer_form *form,
-             err *e);
-/* Returns the source of the request's grammar for forms_take. It borrows r and cancel. */
-form_source job_form_source(const job_maker *m, const tandem_request *r, const atomic_bool *cancel);
-void        job_drop(tandem_job *j);            /* releases one owner; the last one frees the job */
-void        job_settle_seed(tandem_request *r); /* draws a random seed where none was given */
+/* Checks the request, copies it and allocates the memory of the response. ERR_INPUT and ERR_CONTEXT have a message
+ * that depends on the request and the model alone. Other errors: ERR_UNAVAILABLE, no memory; those of
+ * grammar_cache_take. compiled: the compiled r->grammar, which the job holds too; NULL: it is found or compiled
+ * here. The job has one owner, the caller. *out is NULL on failure. */
+bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r,
+             response_grammar *compiled, err *e);
+/* Returns the source of the request's grammar for grammar_cache_take. It borrows r and cancel. */
+grammar_source job_form_source(const job_maker *m, const tandem_request *r, const atomic_bool *cancel);
+void           job_drop(tandem_job *j);            /* releases one owner; the last one frees the job */
+void           job_settle_seed(tandem_request *r); /* draws a random seed where none was given */
 /* Checks and sets *out to the sampling, penalties and speculation of a request with a seed. Stop tokens and min_tokens
  * are left to the caller. room: storage of JOB_MAX_BIAS entries for its biases and the model's bans, which *out
  * borrows. Fails with ERR_INPUT. */

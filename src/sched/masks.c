@@ -15,7 +15,7 @@
 
 void masks_init(mask_budget *b) { *b = (mask_budget){.step_s = FIRST_STEP, .unit_s = FIRST_UNIT}; }
 
-static void follow(double *average, double x, double part) { *average += part * (x - *average); }
+static void move_average(double *average, double x, double part) { *average += part * (x - *average); }
 
 /* Works on one lane's mask for a slice; returns the seconds that it took. */
 static double work_on(mask_budget *b, spec_lane *l, double slice_s, bool *ready)
@@ -25,7 +25,7 @@ static double work_on(mask_budget *b, spec_lane *l, double slice_s, bool *ready)
     *ready         = spec_lane_prepare(l, &left);
     double took    = clock_thread_s() - before;
     double used    = (double)(granted - left);
-    if (used >= ENOUGH_WORK) follow(&b->unit_s, took / used, used / (used + MUCH_WORK));
+    if (used >= ENOUGH_WORK) move_average(&b->unit_s, took / used, used / (used + MUCH_WORK));
     return took;
 }
 
@@ -56,7 +56,7 @@ void masks_prepare(mask_budget *b, spec *s, spec_lane *const *lane, int n, bool 
     if (!b->crowded) b->debt_s = 0;
     double left = allowance - b->debt_s;
     if (!n_ready) left = fmax(left, ALONE_S);
-    unsigned first = b->turn++;
+    unsigned first = b->first_lane++;
     for (int k = 0; k < n && waiting && left > 0; k++) {
         int i = (int)((first + (unsigned)k) % (unsigned)n);
         if (ready[i]) continue;
@@ -72,7 +72,7 @@ void masks_prepare(mask_budget *b, spec *s, spec_lane *const *lane, int n, bool 
 void masks_note_step(mask_budget *b, double took_s, int64_t work)
 {
     double in_step = (double)work * b->unit_s;
-    follow(&b->step_s, fmax(took_s - in_step, 0), 0.1);
+    move_average(&b->step_s, fmax(took_s - in_step, 0), 0.1);
     b->spent_s += in_step;
     b->debt_s = fmax(0, b->debt_s + b->spent_s - SHARE * b->step_s);
 }

@@ -12,13 +12,13 @@
 #include "spec/spec.h"
 
 typedef struct {
-    double   step_s;  /* duration of the model's part of a step, a moving average */
-    double   unit_s;  /* duration of a step of the grammar machine, a moving average */
-    double   debt_s;  /* seconds over the budgets so far */
-    double   spent_s; /* seconds spent on masks in the current step */
-    int64_t  granted; /* machine steps for draft tokens in the current step */
-    bool     crowded; /* lanes without a grammar are in the step */
-    unsigned turn;    /* number of steps: lane turn % n is first to compute its mask */
+    double   step_s;     /* duration of the model's part of a step, a moving average */
+    double   unit_s;     /* duration of a step of the grammar machine, a moving average */
+    double   debt_s;     /* seconds over the budgets so far */
+    double   spent_s;    /* seconds spent on masks in the current step */
+    int64_t  granted;    /* machine steps for draft tokens in the current step */
+    bool     crowded;    /* lanes without a grammar are in the step */
+    unsigned first_lane; /* number of steps: lane turn % n is first to compute its mask */
 } mask_budget;
 
 void masks_init(mask_budget *b);

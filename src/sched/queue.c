@@ -7,7 +7,7 @@ static bool goes_before(const tandem_job *a, const tandem_job *b)
 
 static void add_account(job_queue *q, account *x)
 {
-    if (!x->was_queued) x->served = 2 * q->turn;
+    if (!x->was_queued) x->served = 2 * q->n_admissions;
     x->was_queued = true;
     x->next       = q->first;
     q->first      = x;
@@ -62,7 +62,7 @@ tandem_job *queue_next(const job_queue *q, int64_t max_lanes_per_key)
     return best ? best->first : NULL;
 }
 
-void queue_note_admission(job_queue *q, account *x) { x->served = 2 * ++q->turn + 1; }
+void queue_note_admission(job_queue *q, account *x) { x->served = 2 * ++q->n_admissions + 1; }
 
 tandem_job *queue_last_of_longest(const job_queue *q)
 {

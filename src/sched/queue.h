@@ -12,10 +12,10 @@
 #include "sched/job.h"
 
 typedef struct {
-    account *first; /* accounts with waiting requests */
-    int      n;     /* requests */
-    uint64_t turn;  /* number of admissions so far */
-} job_queue;        /* zeroed storage is an empty one */
+    account *first;        /* accounts with waiting requests */
+    int      n;            /* requests */
+    uint64_t n_admissions; /* admissions so far */
+} job_queue;               /* zeroed storage is an empty one */
 
 void queue_put(job_queue *q, tandem_job *j);  /* adds j to the queue of j->account; borrows it */
 void queue_take(job_queue *q, tandem_job *j); /* removes j */

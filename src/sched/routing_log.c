@@ -161,7 +161,7 @@ static bool open_file(routing_log *l)
     return true;
 }
 
-static bool open_again(routing_log *l)
+static bool reopen_log(routing_log *l)
 {
     if (open_file(l)) return true;
     say_trouble(l, "open");
@@ -204,14 +204,14 @@ static bool make_room(routing_log *l, size_t n)
         say_full(l);
         return false;
     }
-    if (!open_again(l)) return false;
+    if (!reopen_log(l)) return false;
     if (l->size + (int64_t)n <= share) return true;
     if (l->n_files == 1) {
         say_full(l);
         return false;
     }
     rotate(l);
-    return open_again(l) && l->size + (int64_t)n <= share;
+    return reopen_log(l) && l->size + (int64_t)n <= share;
 }
 
 static void write_text(routing_log *l)
@@ -241,7 +241,7 @@ static void write_records(routing_log *l)
     }
 }
 
-static void *run(void *ctx)
+static void *write_log(void *ctx)
 {
     routing_log *l = ctx;
     while (!atomic_load(&l->closing)) {
@@ -266,7 +266,7 @@ bool routing_log_open(routing_log **out, const routing_log_options *o, err *e)
     buf_init(&l->text, MAX_LINE);
     sem_init(&l->some, 0, 0);
     bool ok = (!o->on || open_file(l) || err_set(e, ERR_IO, "cannot open %s: %s", l->path, strerror(errno))) &&
-              (thread_start(&l->thread, run, l) || err_set(e, ERR_UNAVAILABLE, "no thread for the routing log"));
+              (thread_start(&l->thread, write_log, l) || err_set(e, ERR_UNAVAILABLE, "no thread for the routing log"));
     if (ok) {
         *out = l;
     } else {

@@ -300,7 +300,7 @@ static void refuse_waiting(sched *s)
 }
 
 /* --- admission ----------------------------------------------------------------------------------*/
-static bool begin(sched *s, tandem_job *j, spec_lane *lane, err *e)
+static bool begin_job(sched *s, tandem_job *j, spec_lane *lane, err *e)
 {
     size_t       reused;
     lane_request r = {.opt       = j->opt,
@@ -308,7 +308,7 @@ static bool begin(sched *s, tandem_job *j, spec_lane *lane, err *e)
                       .n_prompt  = j->prompt.n,
                       .max_new   = j->max_out > 0 ? j->max_out : 1,
                       .salt      = j->salt,
-                      .guide     = j->form ? form_guide(j->form) : NULL,
+                      .guide     = j->compiled ? response_grammar_guide(j->compiled) : NULL,
                       .begins    = j->begins,
                       .classes   = s->classes,
                       .class_key = j->kind};
@@ -346,7 +346,7 @@ static void admit(sched *s)
     tandem_job *j;
     while (s->n_idle && (j = queue_next(&s->queue, s->set.max_lanes_per_key))) {
         err  why = {0};
-        bool ok  = begin(s, j, s->idle[s->n_idle - 1], &why);
+        bool ok  = begin_job(s, j, s->idle[s->n_idle - 1], &why);
         if (!ok && why.code == ERR_BUSY && s->n_running) return;
         queue_take(&s->queue, j);
         if (ok)
@@ -522,7 +522,7 @@ static void choose_plans(sched *s)
     for (int i = 0; i < n; i++) note_route(s, part[i], &out[i]);
 }
 
-static void keep(sched *s, tandem_job *j)
+static void keep_tokens(sched *s, tandem_job *j)
 {
     const spec_out *out    = spec_lane_out(j->lane);
     spec_scores     scores = spec_lane_scores(j->lane);
@@ -554,7 +554,7 @@ static void note_step(sched *s, double took)
     s->row_s = share_average(s->row_s, took / s->rows);
 }
 
-static void tell_owner(sched *s)
+static void wake_owner(sched *s)
 {
     if (s->told && s->opt.wake) s->opt.wake(s->opt.wake_ctx);
     s->told = false;
@@ -579,7 +579,7 @@ static void wake_before_prompts(sched *s)
 {
     if (!s->prompt_rows) return;
     for (int i = 0; i < s->n_running; i++) s->told |= job_wake_reader(s->running[i], s->now);
-    tell_owner(s);
+    wake_owner(s);
 }
 
 /* The requests of a step that failed are lost; the next ones may fare better. */
@@ -606,7 +606,7 @@ static void one_step(sched *s)
     double begun = clock_s();
     bool   ok    = spec_step(s->opt.spec, s->part, s->n_parts, &why);
     s->now       = clock_s();
-    for (int i = 0; ok && i < s->n_parts; i++) keep(s, s->in_step[i]);
+    for (int i = 0; ok && i < s->n_parts; i++) keep_tokens(s, s->in_step[i]);
     fault_no_alloc_end();
     note_masks(s, s->now - begun);
     if (!ok) {
@@ -651,7 +651,7 @@ static void *engine_main(void *arg)
             one_step(s);
         else
             show_stats(s);
-        tell_owner(s);
+        wake_owner(s);
         if (!busy && rest(s, seen)) break;
     }
     errands_close(&s->errands);
@@ -801,13 +801,13 @@ static bool put_in_inbox(sched *s, tandem_job *j, err *e)
     return ok;
 }
 
-bool sched_submit_with(sched *s, const tandem_request *r, answer_form *form, tandem_job **out, err *e)
+bool sched_submit_with(sched *s, const tandem_request *r, response_grammar *compiled, tandem_job **out, err *e)
 {
     *out = NULL;
     tandem_job *j;
     settings    now;
     sched_get_settings(s, &now);
-    if (!job_new(&j, &s->maker, &now, r, form, e)) return false;
+    if (!job_new(&j, &s->maker, &now, r, compiled, e)) return false;
     j->engine = &s->bell;
     if (!put_in_inbox(s, j, e)) {
         job_drop(j);
@@ -823,16 +823,16 @@ bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)
     return sched_submit_with(s, r, NULL, out, e);
 }
 
-bool sched_compile(sched *s, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e)
+bool sched_compile(sched *s, const tandem_request *r, const atomic_bool *cancel, response_grammar **out, err *e)
 {
-    form_source x = job_form_source(&s->maker, r, cancel);
-    return forms_take(s->maker.forms, &x, out, e);
+    grammar_source x = job_form_source(&s->maker, r, cancel);
+    return grammar_cache_take(s->maker.grammars, &x, out, e);
 }
 
-answer_form *sched_find_compiled(sched *s, const tandem_request *r)
+response_grammar *sched_find_compiled(sched *s, const tandem_request *r)
 {
-    form_source x = job_form_source(&s->maker, r, NULL);
-    return forms_find(s->maker.forms, &x);
+    grammar_source x = job_form_source(&s->maker, r, NULL);
+    return grammar_cache_find(s->maker.grammars, &x);
 }
 
 void sched_get_settings(sched *s, settings *out)
@@ -900,13 +900,13 @@ static void run_park(void *ctx)
     show_stats(x->s); /* a drafter that is opened may make the pool larger */
 }
 
-static void ring(void *ctx) { bell_ring(ctx); }
+static void ring_bell(void *ctx) { bell_ring(ctx); }
 
 bool sched_park_drafter(sched *s, int method, bool park, err *e)
 {
     park_errand x = {.s = s, .method = (spec_method)method, .park = park};
     if (method <= SPEC_OFF || method >= SPEC_METHODS) return err_set(e, ERR_INPUT, "%d is not a method", method);
-    if (!errands_do(&s->errands, run_park, &x, ring, &s->bell))
+    if (!errands_do(&s->errands, run_park, &x, ring_bell, &s->bell))
         return err_set(e, ERR_UNAVAILABLE, "the engine is shutting down");
     if (!x.ok && e) *e = x.why;
     return x.ok;

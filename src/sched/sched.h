@@ -39,15 +39,15 @@ void sched_shutdown(sched *s, double grace_s); /* as tandem_shutdown: blocks unt
  * the message names the numbers; ERR_CONTEXT: the prompt does not fit in the context; ERR_TOO_LARGE: the grammar is
  * over a limit; ERR_BUSY: try again; ERR_UNAVAILABLE: no memory, or shutting down. *out is NULL on failure. */
 bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e);
-/* Submits with a compiled grammar, which the caller still drops. form NULL: the request has no grammar, or it is
+/* Submits with a compiled grammar, which the caller still drops. compiled NULL: the request has no grammar, or it is
  * compiled here. */
-bool sched_submit_with(sched *s, const tandem_request *r, answer_form *form, tandem_job **out, err *e);
+bool sched_submit_with(sched *s, const tandem_request *r, response_grammar *compiled, tandem_job **out, err *e);
 /* As engine_compile and engine_find_compiled. */
-bool         sched_compile(sched *s, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e);
-answer_form *sched_find_compiled(sched *s, const tandem_request *r);
-void         sched_get_settings(sched *s, settings *out);
-void         sched_set_settings(sched *s, const settings *now); /* used from the next request and step on */
-void         sched_get_stats(sched *s, tandem_stats *out);
+bool sched_compile(sched *s, const tandem_request *r, const atomic_bool *cancel, response_grammar **out, err *e);
+response_grammar *sched_find_compiled(sched *s, const tandem_request *r);
+void              sched_get_settings(sched *s, settings *out);
+void              sched_set_settings(sched *s, const settings *now); /* used from the next request and step on */
+void              sched_get_stats(sched *s, tandem_stats *out);
 /* Copies the newest routing records, as routing_recent_get. */
 size_t sched_recent(sched *s, const char *request_id, routing_seen *out, size_t max);
 /* Fills the drafters with weights and their files (files may be NULL); returns how many there are. The pointers are

@@ -94,7 +94,7 @@ static void put_given(const json_value *v, buf *out)
         json_put_value(&w, v);
 }
 
-static bool refuse(const setting_info *info, const json_value *v, err *e)
+static bool refuse_value(const setting_info *info, const json_value *v, err *e)
 {
     buf b;
     buf_init(&b, 1 << 16);
@@ -133,7 +133,7 @@ static bool is_valid(const setting_info *info, const json_value *v)
     return false;
 }
 
-static void store(settings *s, const setting_info *info, const json_value *v)
+static void store_value(settings *s, const setting_info *info, const json_value *v)
 {
     void *at = (char *)s + info->at;
     switch (info->kind) {
@@ -150,8 +150,8 @@ static void store(settings *s, const setting_info *info, const json_value *v)
 bool settings_set(settings *s, const setting_info *info, const json_value *v, err *e)
 {
     if (v->kind == JSON_NULL && !info->word) return settings_set_text(s, info, str_of(info->default_text), e);
-    if (!is_valid(info, v)) return refuse(info, v, e);
-    if (settings_source(s, info) != SETTING_FROM_ENVIRONMENT) store(s, info, v);
+    if (!is_valid(info, v)) return refuse_value(info, v, e);
+    if (settings_source(s, info) != SETTING_FROM_ENVIRONMENT) store_value(s, info, v);
     return true;
 }
 

@@ -6,9 +6,9 @@
 /* Refuses a value that would never take effect. */
 static bool check_effect(const settings_owner *of, const settings *now, const setting_info *info, err *e)
 {
-    bool held = settings_source(now, info) == SETTING_FROM_ENVIRONMENT;
-    if (of->file || (!held && (info->live || of->carried))) return true;
-    if (held)
+    bool from_environment = settings_source(now, info) == SETTING_FROM_ENVIRONMENT;
+    if (of->file || (!from_environment && (info->live || of->carried))) return true;
+    if (from_environment)
         err_set(e, ERR_INPUT, "%s is set by the environment, and there is no settings file", info->name);
     else
         err_set(e, ERR_INPUT, "%s takes effect when the model is next opened, and there is no settings file",

@@ -82,21 +82,21 @@ static bool set_one(settings *s, const char *name, const char *value, err *e)
  * one), the environment. */
 static bool open_settings(tandem *t, const tandem_options *o, const settings *changed, settings *s, err *e)
 {
-    uint64_t again = changed ? changed->changed : 0;
+    uint64_t reapplied = changed ? changed->changed : 0;
     settings_init(s);
     if (o->settings_path &&
         (!settings_file_open(&t->file, o->settings_path, e) || !settings_file_get(t->file, str_of(t->info.name), s, e)))
         return false;
     for (int i = 0; i < o->n_settings; i++) {
         const setting_info *info = setting_find(str_of(o->settings[i].name));
-        if (info && again & settings_bit(info)) continue;
+        if (info && reapplied & settings_bit(info)) continue;
         if (!set_one(s, o->settings[i].name, o->settings[i].value, e)) return false;
         settings_note(s, info, SETTING_FROM_OPTIONS);
     }
-    if (changed && !t->file) settings_take(s, changed, again);
+    if (changed && !t->file) settings_take(s, changed, reapplied);
     for (int i = 0; i < n_settings; i++)
-        if (again >> i & 1 && s->source[i] == SETTING_FROM_DEFAULT) s->source[i] = SETTING_FROM_API;
-    s->changed |= again;
+        if (reapplied >> i & 1 && s->source[i] == SETTING_FROM_DEFAULT) s->source[i] = SETTING_FROM_API;
+    s->changed |= reapplied;
     s->pending = 0;
     return settings_take_environment(s, e) && settings_check(s, e);
 }
@@ -240,7 +240,7 @@ static bool open_log(tandem *t, const tandem_options *o, const settings *s, err 
     return !o->routing_log || routing_log_open(&t->log, &lo, e);
 }
 
-static bool start(tandem *t, const tandem_options *o, const settings *s, err *e)
+static bool start_engine(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
     sched_options so = {.spec        = t->m.spec,
                         .model       = t->m.model,
@@ -292,7 +292,7 @@ static void set_settings(tandem *t, const settings *s)
     make_fingerprint(t, s);
 }
 
-static bool open_all(tandem *t, const tandem_options *o, const engine_extra *x, err *e)
+static bool open_engine(tandem *t, const tandem_options *o, const engine_extra *x, err *e)
 {
     settings s;
     if (!check_options(o, e)) return false;
@@ -305,7 +305,7 @@ static bool open_all(tandem *t, const tandem_options *o, const engine_extra *x, 
     fill_info(t, o);
     make_fingerprint(t, &s);
     settings_log(&s, t->info.name, spec_trained_ctx(t->m.spec));
-    return open_log(t, o, &s, e) && start(t, o, &s, e);
+    return open_log(t, o, &s, e) && start_engine(t, o, &s, e);
 }
 
 bool engine_open(tandem **out, const tandem_options *o, const engine_extra *x, err *e)
@@ -316,7 +316,7 @@ bool engine_open(tandem **out, const tandem_options *o, const engine_extra *x, e
     arena_init(&t->mem, 1 << 20);
     pthread_mutex_init(&t->settings_lock, NULL);
     pthread_mutex_init(&t->fingerprint_lock, NULL);
-    if (open_all(t, o, x, e)) {
+    if (open_engine(t, o, x, e)) {
         *out = t;
         return true;
     }
@@ -367,17 +367,20 @@ void tandem_get_info(const tandem *t, tandem_info *out)
 /* --- requests -----------------------------------------------------------------------------------*/
 void tandem_request_init(const tandem *t, tandem_request *r) { job_request_init(r, t->m.model); }
 
-bool engine_submit(tandem *t, const tandem_request *r, answer_form *form, tandem_job **out, err *e)
+bool engine_submit(tandem *t, const tandem_request *r, response_grammar *compiled, tandem_job **out, err *e)
 {
-    return sched_submit_with(t->sched, r, form, out, e);
+    return sched_submit_with(t->sched, r, compiled, out, e);
 }
 
-bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool *cancel, answer_form **out, err *e)
+bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool *cancel, response_grammar **out, err *e)
 {
     return sched_compile(t->sched, r, cancel, out, e);
 }
 
-answer_form *engine_find_compiled(const tandem *t, const tandem_request *r) { return sched_find_compiled(t->sched, r); }
+response_grammar *engine_find_compiled(const tandem *t, const tandem_request *r)
+{
+    return sched_find_compiled(t->sched, r);
+}
 
 bool tandem_submit(tandem *t, const tandem_request *r, tandem_job **out, tandem_error *e)
 {
@@ -440,7 +443,7 @@ size_t tandem_detokenize(const tandem *t, const int32_t *ids, size_t n, bool mar
     return needed;
 }
 
-static bool render(const tandem *t, const chat *c, bool think, tandem_ids *out, bool *in_thought, err *e)
+static bool render_chat(const tandem *t, const chat *c, bool think, tandem_ids *out, bool *in_thought, err *e)
 {
     chat_options o;
     chat_prompt  p;
@@ -478,7 +481,7 @@ bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t 
     chat *c  = chat_new(&mem);
     bool  ok = need_tok(t, &why) && (c || err_set(&why, ERR_UNAVAILABLE, "no memory for these messages"));
     for (size_t i = 0; ok && i < n; i++) ok = add_message(c, &messages[i], &why);
-    ok = ok && render(t, c, think, out, in_thought, &why);
+    ok = ok && render_chat(t, c, think, out, in_thought, &why);
     if (!ok) copy_error(e, &why);
     arena_deinit(&mem);
     return ok;

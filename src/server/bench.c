@@ -258,7 +258,7 @@ static void put_cell(json_writer *w, bench_cell *c, bench_cell *base)
     json_end(w);
     put_spread(w, "decode_tokens_per_s", c->decode_rate, c->n_answers);
     put_spread(w, "ttft_s", c->first_s, c->n_answers);
-    live_put_guesses(w, c->spec.rounds, c->spec.drafted, c->spec.accepted);
+    live_put_drafts(w, c->spec.rounds, c->spec.drafted, c->spec.accepted);
     json_member_int(w, "plain_rounds", c->spec.plain_rounds);
     put_reasons(w, c->reasons);
     json_key(w, "methods");
@@ -267,7 +267,7 @@ static void put_cell(json_writer *w, bench_cell *c, bench_cell *base)
         if (!c->spec.rounds_by_method[m]) continue;
         json_key(w, tandem_method_name(m));
         json_begin_object(w);
-        live_put_guesses(w, c->spec.rounds_by_method[m], c->spec.drafted_by_method[m], c->spec.accepted_by_method[m]);
+        live_put_drafts(w, c->spec.rounds_by_method[m], c->spec.drafted_by_method[m], c->spec.accepted_by_method[m]);
         json_end(w);
     }
     json_end(w);

@@ -20,10 +20,10 @@ static const reply_format *format_of(const server_call *c) { return c->format ? 
 
 int call_headers(server *s, server_call *c, http_field *out)
 {
-    int         n     = 0;
-    const char *again = format_of(c)->id_field;
-    out[n++]          = (http_field){STR("X-Request-Id"), str_of(c->id)};
-    if (again) out[n++] = (http_field){str_of(again), str_of(c->id)};
+    int         n                = 0;
+    const char *second_id_header = format_of(c)->id_field;
+    out[n++]                     = (http_field){STR("X-Request-Id"), str_of(c->id)};
+    if (second_id_header) out[n++] = (http_field){str_of(second_id_header), str_of(c->id)};
     if (s->replica_id[0]) out[n++] = (http_field){STR("X-Replica-Id"), str_of(s->replica_id)};
     if (c->warning && c->warning[0]) out[n++] = (http_field){STR("X-Tandem-Warning"), str_of(c->warning)};
     if (s->opt->n_cors) out[n++] = (http_field){STR("Vary"), STR("Origin")};

@@ -78,7 +78,7 @@ bool choice_submit(server_choice *c, tandem *t, err *e)
         ask.stop   = r->stop_text;
         ask.n_stop = (size_t)r->n_stop;
     }
-    return engine_submit(t, &ask, r->form, &c->job, e);
+    return engine_submit(t, &ask, r->compiled, &c->job, e);
 }
 
 /* --- tokens -------------------------------------------------------------------------------------*/
@@ -206,7 +206,7 @@ void choices_record(const server_choice *all, int n, server_record *out)
     for (int i = 0; i < n; i++) {
         const tandem_job *j = all[i].job;
         if (!j || !tandem_job_admitted(j) || !tandem_job_result(j)) continue;
-        out->again[out->n_choices]    = all[i].index % (int)all[i].request->f.n != 0;
-        out->choice[out->n_choices++] = tandem_job_result(j);
+        out->shares_prompt[out->n_choices] = all[i].index % (int)all[i].request->f.n != 0;
+        out->choice[out->n_choices++]      = tandem_job_result(j);
     }
 }

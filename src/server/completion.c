@@ -17,14 +17,14 @@ struct completion {
     server_call        *call; /* NULL: the call ended */
     completion         *next, **prev;
     server_request      request;
-    size_t              held;                     /* bytes counted in server.held_bytes */
+    size_t              held_bytes;               /* bytes counted in server.held_bytes */
     size_t              of_body;                  /* bytes counted by the HTTP layer */
     char                tenant[KEY_NAME_MAX + 1]; /* empty: none */
     char                id[REQUEST_ID_MAX + 1];
     const char         *endpoint;
     const reply_format *format;
     double              since, put_s; /* clock_s */
-    atomic_bool         left;         /* the client disconnected; read by the worker */
+    atomic_bool         client_left;  /* the client disconnected; read by the worker */
     bool                with_worker, begun, ended, delivered, lost;
     int                 status;
     server_error        why; /* status 0: no error */
@@ -35,7 +35,7 @@ struct completion {
 
 static void cancel_jobs(completion *x)
 {
-    request_drop_form(&x->request);
+    request_drop_grammar(&x->request);
     for (int i = 0; i < x->n_choices; i++)
         if (x->choice[i].job) tandem_cancel(x->choice[i].job);
 }
@@ -45,7 +45,7 @@ static void cancel_jobs(completion *x)
  * cache. */
 static bool comes_first(const completion *x, int i) { return i % (int)x->request.f.n == 0; }
 
-static bool submit(completion *x, bool first)
+static bool submit_choices(completion *x, bool first)
 {
     err e = {0};
     for (int i = 0; i < x->n_choices; i++) {
@@ -54,7 +54,7 @@ static bool submit(completion *x, bool first)
             return error_take(&x->why, &e, request_param(&x->request), false);
         x->n_submitted++;
     }
-    if (x->n_submitted == x->n_choices) request_drop_form(&x->request);
+    if (x->n_submitted == x->n_choices) request_drop_grammar(&x->request);
     return true;
 }
 
@@ -74,35 +74,35 @@ static bool open_choices(completion *x)
 
 static bool hold_memory(completion *x)
 {
-    size_t max = x->s->opt->max_held, of_logprobs = request_logprob_bytes(&x->request, x->s->engine);
+    size_t max = x->s->opt->max_held_bytes, of_logprobs = request_logprob_bytes(&x->request, x->s->engine);
     if (of_logprobs > max)
         return error_set(
             &x->why, 400, request_is_text(&x->request) ? "logprobs" : "top_logprobs", NULL,
             "The log-probabilities of this request may need %zu MB, and all requests together have %zu MB. "
             "Please ask for fewer of them, fewer tokens, fewer answers, or a stream.",
             of_logprobs / 1000000, max / 1000000);
-    x->held = request_bytes(&x->request) + of_logprobs + request_repeat_bytes(&x->request);
-    return server_hold(x->s, x->held, max, &x->why);
+    x->held_bytes = request_bytes(&x->request) + of_logprobs + request_repeat_bytes(&x->request);
+    return server_hold(x->s, x->held_bytes, max, &x->why);
 }
 
-static void let_go(completion *x)
+static void free_request(completion *x)
 {
     request_forget(&x->request);
-    server_let_go(x->s, x->held);
-    x->held = 0;
+    server_let_go(x->s, x->held_bytes);
+    x->held_bytes = 0;
 }
 
 static void open_and_submit(completion *x)
 {
-    if (open_choices(x) && !atomic_load(&x->left)) submit(x, true);
+    if (open_choices(x) && !atomic_load(&x->client_left)) submit_choices(x, true);
 }
 
 static void read_and_submit(work_item *item)
 {
     completion *x = (completion *)item;
-    if (atomic_load(&x->left) || !request_read(&x->request, x->s->engine, str_of(x->tenant), &x->why) ||
+    if (atomic_load(&x->client_left) || !request_read(&x->request, x->s->engine, str_of(x->tenant), &x->why) ||
         !hold_memory(x)) {
-        let_go(x);
+        free_request(x);
         return;
     }
     if (!request_needs_compiling(&x->request) && !x->request.ollama.loaded) open_and_submit(x);
@@ -112,8 +112,8 @@ static void read_and_submit(work_item *item)
 static void compile_and_submit(work_item *item)
 {
     completion *x = (completion *)item;
-    if (atomic_load(&x->left) || !request_compile(&x->request, x->s->engine, &x->left, &x->why))
-        let_go(x);
+    if (atomic_load(&x->client_left) || !request_compile(&x->request, x->s->engine, &x->client_left, &x->why))
+        free_request(x);
     else
         open_and_submit(x);
 }
@@ -147,7 +147,7 @@ static void free_completion(completion *x)
     for (int i = 0; i < x->n_choices; i++) choice_deinit(&x->choice[i]);
     if (x->n_choices) reply_deinit(&x->reply);
     mem_free(x->choice);
-    let_go(x);
+    free_request(x);
     server_body_is_freed(x->s, x->of_body);
     mem_free(x);
 }
@@ -163,7 +163,7 @@ static bool is_over(completion *x)
 
 void completion_on_end(completion *x, bool delivered)
 {
-    atomic_store(&x->left, true);
+    atomic_store(&x->client_left, true);
     x->delivered = delivered;
     x->status    = http_call_status(x->call->http);
     x->call      = NULL;
@@ -306,8 +306,8 @@ static void set_error(completion *x, const server_choice *c)
     else if (r->finish == TANDEM_FINISH_CANCELLED)
         server_why_cancelled(x->s, &x->why);
     else
-        error_take(&x->why, of_engine(&r->error, &e), r->error.code == TANDEM_TOO_LARGE ? x->request.held_by : NULL,
-                   true);
+        error_take(&x->why, of_engine(&r->error, &e),
+                   r->error.code == TANDEM_TOO_LARGE ? x->request.grammar_field : NULL, true);
     cancel_jobs(x); /* the others */
 }
 
@@ -371,14 +371,14 @@ static bool poll_all(completion *x)
 }
 
 /* A stream's first bytes go out when it was admitted: what is refused can still have its own status. */
-static void go_on(completion *x)
+static void advance_completion(completion *x)
 {
     if (is_behind(x)) return;
     if (x->reply.stream && !x->begun && !x->why.status && is_admitted(x)) begin_stream(x);
     if (!poll_all(x)) return;
     if (x->n_submitted < x->n_choices && !x->why.status && first_have_read(x)) {
-        if (!submit(x, false)) cancel_jobs(x);
-        go_on(x);
+        if (!submit_choices(x, false)) cancel_jobs(x);
+        advance_completion(x);
         return;
     }
     put_whole_out(x);
@@ -394,7 +394,7 @@ static void go_on(completion *x)
 void completion_pump(completion *x)
 {
     if (x->with_worker || is_over(x) || x->ended || !x->call) return;
-    go_on(x);
+    advance_completion(x);
 }
 
 void completions_pump(server *s)
@@ -422,7 +422,7 @@ void completions_cut(server *s)
         if (!x->with_worker)
             cancel_jobs(x);
         else if (s->cut)
-            atomic_store(&x->left, true); /* and on_read does the rest */
+            atomic_store(&x->client_left, true); /* and on_read does the rest */
 }
 
 static bool uses_engine(completion *x, bool cut)
@@ -513,7 +513,7 @@ static void on_read(work_item *item)
     else if (!x->n_choices)
         begin_compiling(x);
     else
-        go_on(x);
+        advance_completion(x);
 }
 
 static void start_completion(server *s, server_call *c, int endpoint)

@@ -12,11 +12,12 @@ static bool bad_kind(const char *field, const char *what, server_error *why)
 /* Sets the grammar. Refuses a second one. */
 static bool hold_to(server_request *r, const char *field, tandem_grammar_kind kind, str text, server_error *why)
 {
-    if (r->held_by)
+    if (r->grammar_field)
         return error_set(why, 400, field, NULL,
-                         "'%s' and '%s' exclude each other: a response can have only one of them.", field, r->held_by);
-    r->held_by     = field;
-    r->ask.grammar = (tandem_grammar){.kind = kind, .text = text.s, .n_text = text.n};
+                         "'%s' and '%s' exclude each other: a response can have only one of them.", field,
+                         r->grammar_field);
+    r->grammar_field = field;
+    r->ask.grammar   = (tandem_grammar){.kind = kind, .text = text.s, .n_text = text.n};
     return true;
 }
 
@@ -220,7 +221,7 @@ static bool hold_strict_calls(server_request *r, server_error *why)
     tandem_grammar *g = &r->ask.grammar;
     buf             text;
     json_writer     w;
-    const char     *field = r->held_by ? r->held_by : "tools";
+    const char     *field = r->grammar_field ? r->grammar_field : "tools";
     buf_init(&text, TOK_MAX_INPUT);
     buf_puts(&text, "{");
     if (g->kind == TANDEM_GRAMMAR_OBJECT) buf_puts(&text, "\"answer\":{\"type\":\"object\"},");
@@ -235,8 +236,8 @@ static bool hold_strict_calls(server_request *r, server_error *why)
     for (size_t i = 0; i < r->chat->n_tools; i++) put_tool(&w, &r->chat->tool[i]);
     json_end(&w);
     buf_puts(&text, "}");
-    r->held_by = NULL; /* the new grammar includes the old one */
-    bool ok    = hold_to_json(r, field, TANDEM_GRAMMAR_TOOLS, &text, why);
+    r->grammar_field = NULL; /* the new grammar includes the old one */
+    bool ok          = hold_to_json(r, field, TANDEM_GRAMMAR_TOOLS, &text, why);
     buf_deinit(&text);
     return ok;
 }
@@ -353,7 +354,7 @@ bool request_constrain(server_request *r, const json_value *response_format, con
         return false;
     }
     /* a forced call is the whole response: there is no content that could have a format */
-    if (!r->held_by && !read_format(r, response_format, why)) return false;
+    if (!r->grammar_field && !read_format(r, response_format, why)) return false;
     if (r->f.json_schema && !is_schema(r->f.json_schema))
         return error_set(why, 400, "json_schema", NULL, "'json_schema' must be a JSON Schema.");
     if (r->f.json_schema && !hold_to_schema(r, "json_schema", r->f.json_schema, why)) return false;
@@ -370,26 +371,26 @@ bool request_constrain(server_request *r, const json_value *response_format, con
 
 static void warn_of_tools(server_request *r)
 {
-    const char *warning = r->form ? form_warning(r->form) : "";
+    const char *warning = r->compiled ? response_grammar_warning(r->compiled) : "";
     if (warning[0]) request_warn(r, "%s", warning);
 }
 
-void request_find_form(server_request *r, const tandem *t, bool thinking)
+void request_find_grammar(server_request *r, const tandem *t, bool thinking)
 {
     tandem_grammar *g = &r->ask.grammar;
     if (!g->kind) return;
     g->in_thought = r->in_thought;
     g->may_think  = thinking;
-    r->form       = engine_find_compiled(t, &r->ask);
+    r->compiled   = engine_find_compiled(t, &r->ask);
     warn_of_tools(r);
 }
 
-bool request_needs_compiling(const server_request *r) { return r->ask.grammar.kind && !r->form; }
+bool request_needs_compiling(const server_request *r) { return r->ask.grammar.kind && !r->compiled; }
 
-void request_drop_form(server_request *r)
+void request_drop_grammar(server_request *r)
 {
-    form_drop(r->form);
-    r->form = NULL;
+    response_grammar_drop(r->compiled);
+    r->compiled = NULL;
 }
 
 /* Returns the field that a grammar comes from that cannot be compiled: the tools, where it forces a call or `e` blames
@@ -398,13 +399,13 @@ static const char *field_of_grammar(const server_request *r, const err *e)
 {
     tandem_grammar_kind kind = r->ask.grammar.kind;
     if (kind == TANDEM_GRAMMAR_TOOL_CALL || kind == TANDEM_GRAMMAR_TOOL_CALLS) return "tools";
-    return e->field[0] ? e->field : r->held_by;
+    return e->field[0] ? e->field : r->grammar_field;
 }
 
 bool request_compile(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why)
 {
     err e = {0};
-    if (engine_compile(t, &r->ask, cancel, &r->form, &e)) return warn_of_tools(r), true;
+    if (engine_compile(t, &r->ask, cancel, &r->compiled, &e)) return warn_of_tools(r), true;
     if (e.code == ERR_BUSY || e.code == ERR_UNAVAILABLE) return error_take(why, &e, NULL, false);
     const char *field = field_of_grammar(r, &e);
     return error_set(why, 400, field, NULL, "'%s' cannot be enforced: %s.", field, e.text);

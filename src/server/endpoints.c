@@ -19,7 +19,7 @@ enum {
 static void fill_view(const server *s, status_view *v)
 {
     *v = (status_view){.state         = s->life.state,
-                       .again         = s->life.again,
+                       .loaded_before = s->life.loaded_before,
                        .draining      = s->draining,
                        .drained       = s->drained,
                        .hangs         = s->watchdog.hangs,
@@ -28,7 +28,7 @@ static void fill_view(const server *s, status_view *v)
                        .aliases       = s->opt->aliases,
                        .n_aliases     = s->opt->n_aliases,
                        .files         = s->files,
-                       .request_bytes = s->opt->max_held,
+                       .request_bytes = s->opt->max_held_bytes,
                        .body_bytes    = s->opt->http.max_bodies};
     parts_list(&v->parts, s);
     if (!s->engine) return;

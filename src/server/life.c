@@ -63,7 +63,7 @@ static void reply_state(server *s, server_call *c, bool park)
 }
 
 /* Replies to calls that requested the other state, and to the others when the state is reached. */
-static void tell_waiters(server *s)
+static void reply_to_waiters(server *s)
 {
     bool settled = is_settled(&s->life);
     for (life_waiter *x = s->life.waiting, *next; x; x = next) {
@@ -83,7 +83,7 @@ static void enter_state(server *s, model_state state)
     model_life *l = &s->life;
     l->state      = state;
     l->since      = clock_s();
-    if (l->again) log_event(LOG_INFO, "model", "%s is %s", s->opt->model, model_state_names[state]);
+    if (l->loaded_before) log_event(LOG_INFO, "model", "%s is %s", s->opt->model, model_state_names[state]);
 }
 
 static void wake_server(void *ctx) { http_wake(ctx); }
@@ -124,10 +124,11 @@ static void on_loaded(work_item *item)
         return;
     }
     take_files(s);
-    if (l->failed && l->again) log_event(LOG_ERROR, "model", "%s cannot be loaded: %s", s->opt->model, l->why.text);
-    if (l->failed && !l->again) http_stop(s->http);
-    bool first = !l->again;
-    l->again |= !l->failed;
+    if (l->failed && l->loaded_before)
+        log_event(LOG_ERROR, "model", "%s cannot be loaded: %s", s->opt->model, l->why.text);
+    if (l->failed && !l->loaded_before) http_stop(s->http);
+    bool first = !l->loaded_before;
+    l->loaded_before |= !l->failed;
     s->engine = l->failed ? NULL : l->opened;
     l->opened = NULL;
     if (s->engine)
@@ -219,7 +220,7 @@ void life_look(server *s)
     if (!l->park && l->state == MODEL_PARKING && s->engine) enter_state(s, MODEL_LOADED);
     if (!l->park && l->state == MODEL_PARKED) start_loading(s);
     if (l->state == MODEL_PARKING && s->engine) look_at_users(s);
-    tell_waiters(s);
+    reply_to_waiters(s);
 }
 
 void life_want(server *s, server_call *c, bool park, double grace_s, bool wait)

@@ -22,11 +22,11 @@ typedef struct life_waiter life_waiter;
 
 typedef struct {
     model_state state;
-    bool        park;   /* the requested state is parked */
-    bool        again;  /* it was loaded before: the server keeps running if loading fails */
-    double      since;  /* clock_s when the state was entered */
-    double      cut_at; /* parking: clock_s when running responses are cut */
-    err         why;    /* why loading failed */
+    bool        park;          /* the requested state is parked */
+    bool        loaded_before; /* it was loaded before: the server keeps running if loading fails */
+    double      since;         /* clock_s when the state was entered */
+    double      cut_at;        /* parking: clock_s when running responses are cut */
+    err         why;           /* why loading failed */
 
     work_item    loading, closing;
     tandem      *opened, *closed; /* passed from the worker to the I/O thread; to the worker */

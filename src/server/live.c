@@ -107,7 +107,7 @@ static void put_kv(json_writer *w, const tandem_stats *s)
     json_end(w);
 }
 
-void live_put_guesses(json_writer *w, int64_t rounds, int64_t drafted, int64_t accepted)
+void live_put_drafts(json_writer *w, int64_t rounds, int64_t drafted, int64_t accepted)
 {
     json_member_int(w, "rounds", rounds);
     json_member_int(w, "drafted", drafted);
@@ -120,7 +120,7 @@ static void put_speculation(json_writer *w, const tandem_stats *s, const live_sa
 {
     json_key(w, "speculation");
     json_begin_object(w);
-    live_put_guesses(w, s->spec.rounds, s->spec.drafted, s->spec.accepted);
+    live_put_drafts(w, s->spec.rounds, s->spec.drafted, s->spec.accepted);
     json_member_int(w, "plain_rounds", s->spec.plain_rounds);
     json_key(w, "methods");
     json_begin_object(w);
@@ -128,7 +128,7 @@ static void put_speculation(json_writer *w, const tandem_stats *s, const live_sa
         if (m == TANDEM_SPEC_AUTO) continue;
         json_key(w, tandem_method_name(m));
         json_begin_object(w);
-        live_put_guesses(w, s->spec.rounds_by_method[m], s->spec.drafted_by_method[m], s->spec.accepted_by_method[m]);
+        live_put_drafts(w, s->spec.rounds_by_method[m], s->spec.drafted_by_method[m], s->spec.accepted_by_method[m]);
         json_member_int(w, "recent_drafted", recent->drafted[m]);
         json_member_int(w, "recent_accepted", recent->accepted[m]);
         json_end(w);

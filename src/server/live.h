@@ -39,7 +39,7 @@ void live_note(live_stats *l, double now, const tandem_stats *s);
 void live_since(const live_stats *l, double window_s, live_sample *out, double *seconds);
 
 /* Members: rounds, drafted, accepted, and the two rates of them, as vLLM has them. */
-void live_put_guesses(json_writer *w, int64_t rounds, int64_t drafted, int64_t accepted);
+void live_put_drafts(json_writer *w, int64_t rounds, int64_t drafted, int64_t accepted);
 
 void live_endpoint(server *s, server_call *c); /* handler of the route */
 void live_tick(server *s); /* adds a sample, and sends to the streams that are due; called four times a second */

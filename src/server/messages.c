@@ -160,7 +160,7 @@ static bool read_parts(reader *r, const json_value *list, int role, chat_content
     return true;
 }
 
-static bool join(const reader *r, const chat_content *c, const char *between, str *out)
+static bool join_texts(const reader *r, const chat_content *c, const char *between, str *out)
 {
     return chat_join(r->mem, c, between, out) || error_no_memory(r->why);
 }
@@ -195,7 +195,7 @@ static bool read_system(reader *r, const json_value *v, const char *field, str *
     if (v->kind != JSON_ARRAY) return bad_member(r, field, "must be a string or a list of text blocks");
     if (!read_parts(r, v, SYSTEM, &c)) return false;
     for (size_t i = 0; i < c.n_parts; i++) c.part[i].text = without_billing(c.part[i].text);
-    return join(r, &c, "\n\n", out);
+    return join_texts(r, &c, "\n\n", out);
 }
 
 static bool has_role(const json_value *message, const char *role)
@@ -223,7 +223,7 @@ static bool add_lead(reader *r, const server_fields *f)
             return false;
     }
     r->depth = 0;
-    return join(r, &all, "\n\n", &text) && (!text.n || add_message_of(r, CHAT_SYSTEM, text));
+    return join_texts(r, &all, "\n\n", &text) && (!text.n || add_message_of(r, CHAT_SYSTEM, text));
 }
 
 static bool add_system(reader *r, const json_value *content)
@@ -268,7 +268,7 @@ static bool read_calls_and_thoughts(reader *r, const json_value *list, chat_mess
             return false;
     }
     r->depth--;
-    return join(r, &thoughts, "\n", &m->reasoning);
+    return join_texts(r, &thoughts, "\n", &m->reasoning);
 }
 
 static bool add_assistant(reader *r, const json_value *content)
@@ -308,7 +308,7 @@ static bool read_result(reader *r, const json_value *v, chat_content *out)
     return true;
 }
 
-static bool tell_error(const reader *r, chat_content *c)
+static bool wrap_error(const reader *r, chat_content *c)
 {
     json_value  *v = alloc(r, 1, sizeof *v);
     json_member *m = alloc(r, 1, sizeof *m);
@@ -316,7 +316,7 @@ static bool tell_error(const reader *r, chat_content *c)
     if (!v || !m) return false;
     if (c->kind == CHAT_STRING)
         text = c->text;
-    else if (!join(r, c, "\n", &text))
+    else if (!join_texts(r, c, "\n", &text))
         return false;
     *m = (json_member){STR("error"), {.kind = JSON_STRING, .s = text}};
     *v = (json_value){.kind = JSON_OBJECT, .n = 1, .member = m};
@@ -332,7 +332,7 @@ static bool add_result(reader *r, const json_value *v)
     if (is_error && is_error->kind != JSON_BOOL) return bad_member(r, "is_error", "must be true or false");
     const open_call *call = find_call(r, m.call_id);
     if (!call) return bad_member(r, "tool_use_id", "is not the id of one of the last 256 tool_use blocks before it");
-    if (is_error && is_error->b && !tell_error(r, &m.content)) return false;
+    if (is_error && is_error->b && !wrap_error(r, &m.content)) return false;
     chat_message *to = add_message_of(r, CHAT_TOOL, (str){0});
     if (!to) return false;
     *to                      = m;
@@ -496,7 +496,7 @@ static void choose_tool(choice *c, str name)
     c->value      = (json_value){.kind = JSON_OBJECT, .n = 2, .member = c->member};
 }
 
-/* {"type": "json_schema", "schema": ...} is one of a chat's forms as it is. */
+/* {"type": "json_schema", "schema": ...} is also a valid response_format of a chat. */
 static bool check_format(const json_value *v, server_error *why)
 {
     const json_value *type = json_find(v, "type"), *schema = json_find(v, "schema");

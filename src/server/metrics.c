@@ -72,8 +72,8 @@ static const struct {
 typedef struct {
     histogram h[HISTOGRAMS];
     int64_t   replies[MAX_STATUS];
-    int64_t   left;    /* clients that did not wait for the end */
-    int64_t   longest; /* tokens of a prompt and its answer */
+    int64_t   disconnected; /* clients that did not wait for the end */
+    int64_t   longest;      /* tokens of a prompt and its answer */
 } sheet;
 
 typedef struct {
@@ -173,12 +173,12 @@ void metrics_reply(metrics *m, str name, int status)
     if (x) x->sheet.replies[status]++;
 }
 
-static void note_answer(sheet *s, const tandem_usage *u, bool again)
+static void note_answer(sheet *s, const tandem_usage *u, bool shares_prompt)
 {
     int64_t length = (int64_t)u->prompt_tokens + u->completion_tokens;
     if (length > s->longest) s->longest = length;
     observe(s, H_QUEUE, u->queue_s, 1);
-    if (!again) observe(s, H_PROMPT_SIZE, u->prompt_tokens, 1);
+    if (!shares_prompt) observe(s, H_PROMPT_SIZE, u->prompt_tokens, 1);
     observe(s, H_ANSWER_SIZE, u->completion_tokens, 1);
     if (!u->completion_tokens) return;
     observe(s, H_FIRST_TOKEN, u->queue_s + u->prefill_s, 1);
@@ -188,17 +188,17 @@ static void note_answer(sheet *s, const tandem_usage *u, bool again)
 
 static void note_request(sheet *s, const server_record *r)
 {
-    s->left += !r->delivered;
+    s->disconnected += !r->delivered;
     if (!r->n_choices) return;
     observe(s, H_TOTAL, r->total_s, 1);
-    for (int i = 0; i < r->n_choices; i++) note_answer(s, &r->choice[i]->usage, r->again[i]);
+    for (int i = 0; i < r->n_choices; i++) note_answer(s, &r->choice[i]->usage, r->shares_prompt[i]);
 }
 
 /* Counts as the engine does for all. */
-static void count_answer(tandem_stats *s, const tandem_result *r, bool again)
+static void count_answer(tandem_stats *s, const tandem_result *r, bool shares_prompt)
 {
     s->finished[r->finish]++;
-    if (!again) {
+    if (!shares_prompt) {
         s->prompt_tokens += r->usage.prompt_tokens;
         s->cached_tokens += r->usage.cached_tokens;
     }
@@ -212,7 +212,7 @@ void metrics_request(metrics *m, const server_record *r)
     note_request(&m->all, r);
     if (!x) return;
     note_request(&x->sheet, r);
-    for (int i = 0; i < r->n_choices; i++) count_answer(&x->stats, r->choice[i], r->again[i]);
+    for (int i = 0; i < r->n_choices; i++) count_answer(&x->stats, r->choice[i], r->shares_prompt[i]);
 }
 
 void metrics_clear_live(metrics *m)
@@ -425,7 +425,7 @@ static void put_replies(page *p, const sheet *s)
     }
     several(p, OURS, "counter", "http_requests_total", "Responses by HTTP status.", "code", status, MAX_STATUS);
     single(p, OURS, "counter", "http_disconnects_total", "Clients that disconnected before the end of their response.",
-           (double)s->left);
+           (double)s->disconnected);
 }
 
 static void put_http(page *p, const metrics_view *v)

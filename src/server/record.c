@@ -25,7 +25,7 @@ void record_sum(record_sums *s, const server_record *r)
     for (int i = 0; i < r->n_choices; i++) {
         const tandem_usage *u = &r->choice[i]->usage;
         add_usage(s, u);
-        if (!r->again[i]) {
+        if (!r->shares_prompt[i]) {
             s->prompt_tokens += u->prompt_tokens;
             s->cached_tokens += u->cached_tokens;
         }

@@ -18,7 +18,7 @@ typedef struct {
     double      total_s;   /* from the end of the head to the last byte of the reply */
     /* Results of its choices; none for a request that was refused or generated nothing. */
     const tandem_result *choice[RECORD_MAX_CHOICES];
-    bool                 again[RECORD_MAX_CHOICES]; /* same prompt as an earlier choice */
+    bool                 shares_prompt[RECORD_MAX_CHOICES]; /* same prompt as an earlier choice */
     int                  n_choices;
 } server_record;
 

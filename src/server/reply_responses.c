@@ -228,7 +228,7 @@ static void begin_event(reply *r, server_choice *c, const char *type)
 
 static void end_event(reply *r) { buf_puts(&r->out, "}\n\n"); }
 
-static void tell_response(reply *r, server_choice *c, const char *type)
+static void send_response(reply *r, server_choice *c, const char *type)
 {
     begin_event(r, c, type);
     buf_puts(&r->out, ",\"response\":");
@@ -236,7 +236,7 @@ static void tell_response(reply *r, server_choice *c, const char *type)
     end_event(r);
 }
 
-static void tell_item(reply *r, server_choice *c, const char *type, const char *status)
+static void send_item(reply *r, server_choice *c, const char *type, const char *status)
 {
     begin_event(r, c, type);
     buf_printf(&r->out, ",\"output_index\":%d,\"item\":", c->n_items);
@@ -255,7 +255,7 @@ static void begin_of_item(reply *r, server_choice *c, const char *type)
     if (k->index) buf_printf(&r->out, ",\"%s\":0", k->index);
 }
 
-static void tell_part(reply *r, server_choice *c, const char *type, bool whole)
+static void send_part(reply *r, server_choice *c, const char *type, bool whole)
 {
     if (!type) return;
     begin_of_item(r, c, type);
@@ -265,7 +265,7 @@ static void tell_part(reply *r, server_choice *c, const char *type, bool whole)
 }
 
 /* Sends the text since the last event. */
-static void tell_delta(reply *r, server_choice *c)
+static void send_delta(reply *r, server_choice *c)
 {
     const buf *text = &c->part[TEXT];
     if (text->n == c->sent) return;
@@ -283,20 +283,20 @@ static void tell_delta(reply *r, server_choice *c)
 static void responses_flush(server_choice *c)
 {
     reply *r = c->reply;
-    if (c->open != NONE && c->open != CUSTOM) tell_delta(r, c);
+    if (c->open != NONE && c->open != CUSTOM) send_delta(r, c);
 }
 
-static void tell_done(reply *r, server_choice *c, const char *status)
+static void send_item_end(reply *r, server_choice *c, const char *status)
 {
     const item_info *k = &infos[c->open];
-    tell_delta(r, c);
+    send_delta(r, c);
     begin_of_item(r, c, k->done);
     buf_printf(&r->out, ",\"%s\":", k->text);
     put_text(&r->out, c, true);
     if (c->open == MESSAGE) put_logprobs(&r->out, c, 0, true);
     end_event(r);
-    tell_part(r, c, k->part_done, true);
-    tell_item(r, c, "response.output_item.done", status);
+    send_part(r, c, k->part_done, true);
+    send_item(r, c, "response.output_item.done", status);
 }
 
 /* --- opening and closing ------------------------------------------------------------------------*/
@@ -322,7 +322,7 @@ static void close_item(reply *r, server_choice *c, const char *status)
 {
     if (c->open == NONE) return;
     if (c->open == CUSTOM) unwrap(c);
-    if (r->stream) tell_done(r, c, status);
+    if (r->stream) send_item_end(r, c, status);
     if (c->n_items) buf_putc(&c->part[OUTPUT], ',');
     put_item(&c->part[OUTPUT], r, c, status);
     bool of_text = c->open == MESSAGE; /* else the log-probabilities belong to the next item */
@@ -340,8 +340,8 @@ static void open_item(reply *r, server_choice *c, int kind)
     c->open = kind;
     if (kind != MESSAGE) buf_clear(&c->part[LOGPROBS]);
     if (!r->stream) return;
-    tell_item(r, c, "response.output_item.added", "in_progress");
-    tell_part(r, c, infos[kind].part_added, false);
+    send_item(r, c, "response.output_item.added", "in_progress");
+    send_part(r, c, infos[kind].part_added, false);
 }
 
 static void open_call(reply *r, server_choice *c, str shown)
@@ -410,8 +410,8 @@ static void close_all(reply *r, server_choice *c)
 static void responses_begin(server_choice *c)
 {
     reply *r = c->reply;
-    tell_response(r, c, "response.created");
-    tell_response(r, c, "response.in_progress");
+    send_response(r, c, "response.created");
+    send_response(r, c, "response.in_progress");
 }
 
 static void responses_end(server_choice *c, const server_choice *all, int n, bool last)
@@ -423,7 +423,7 @@ static void responses_end(server_choice *c, const server_choice *all, int n, boo
     close_all(r, c);
 }
 
-static void tell_last(reply *r, const server_choice *all, int n, const char *status, const server_error *why)
+static void send_response_end(reply *r, const server_choice *all, int n, const char *status, const server_error *why)
 {
     buf_printf(&r->out,
                "event: response.%s\ndata: {\"type\":\"response.%s\",\"sequence_number\":%d,\"response\":", status,
@@ -434,7 +434,7 @@ static void tell_last(reply *r, const server_choice *all, int n, const char *sta
 
 static void responses_done(reply *r, const server_choice *all, int n)
 {
-    tell_last(r, all, n, status_of(&all[0]), NULL);
+    send_response_end(r, all, n, status_of(&all[0]), NULL);
 }
 
 static void put_error_event(buf *out, int number, const server_error *why)
@@ -453,7 +453,7 @@ static void put_error_event(buf *out, int number, const server_error *why)
 
 static void responses_fail(reply *r, const server_choice *all, int n, const server_error *why)
 {
-    tell_last(r, all, n, "failed", why);
+    send_response_end(r, all, n, "failed", why);
     put_error_event(&r->out, all[0].n_events + 1, why);
 }
 

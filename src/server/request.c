@@ -30,7 +30,7 @@ void request_name(server_request *r, const char *served, const char *const *alia
 
 void request_forget(server_request *r)
 {
-    request_drop_form(r);
+    request_drop_grammar(r);
     chat_prompt_deinit(&r->rendered);
     arena_deinit(&r->mem);
     buf_deinit(&r->body);
@@ -376,7 +376,7 @@ static bool refuse_prompt(const server_request *r, err *e, server_error *why)
     return error_take(why, e, request_param(r), false);
 }
 
-static bool render(server_request *r, const tandem *t, chat_options *o, server_error *why)
+static bool render_prompt(server_request *r, const tandem *t, chat_options *o, server_error *why)
 {
     err e = {0};
     if (!engine_format(t, o, &e)) return refuse_prompt(r, &e, why);
@@ -414,7 +414,7 @@ static bool read_messages(server_request *r, const json_value *body, server_erro
 static bool render_last(server_request *r, const tandem *t, const chat *whole, size_t left_out, chat_options *o,
                         server_error *why)
 {
-    return ollama_leave_out(r->chat, whole, left_out, why) && render(r, t, o, why);
+    return ollama_leave_out(r->chat, whole, left_out, why) && render_prompt(r, t, o, why);
 }
 
 /* Renders the prompt. Where the client wants it, the oldest turns of a conversation that is too long are left out,
@@ -424,7 +424,7 @@ static bool render_fitting(server_request *r, const tandem *t, chat_options *o, 
 {
     chat   whole = *r->chat;
     size_t turns = r->ollama.truncate ? ollama_turns(&whole) : 0, kept = 1, over;
-    if (!render(r, t, o, why)) return false;
+    if (!render_prompt(r, t, o, why)) return false;
     if (turns < 2 || fits(r, t, r->prompt[0].n)) return true;
     for (over = 2; over < turns; over *= 2) {
         if (!render_last(r, t, &whole, turns - over, o, why)) return false;
@@ -451,7 +451,7 @@ static bool read_chat(server_request *r, const tandem *t, const json_value *body
     if (!read_messages(r, body, why) || !take_prompts(r, 1, why) || !render_fitting(r, t, &o, why) ||
         !check_context(r, t, r->prompt[0].n, why))
         return false;
-    request_find_form(r, t, o.thinking);
+    request_find_grammar(r, t, o.thinking);
     return true;
 }
 
@@ -539,7 +539,7 @@ static bool read_prompts(server_request *r, const tandem *t, server_error *why)
 static bool read_text_request(server_request *r, const tandem *t, server_error *why)
 {
     if (!request_constrain(r, r->f.response_format, NULL, why) || !read_prompts(r, t, why)) return false;
-    request_find_form(r, t, false);
+    request_find_grammar(r, t, false);
     return true;
 }
 
@@ -599,7 +599,7 @@ bool request_count(server_request *r, const tandem *t, size_t *n, server_error *
     const json_value *body;
     chat_options      o;
     if (!open_body(r, t, &body, why) || !read_messages(r, body, why) || !take_prompts(r, 1, why) ||
-        !render(r, t, &o, why))
+        !render_prompt(r, t, &o, why))
         return false;
     *n = r->prompt[0].n;
     return true;
@@ -625,7 +625,7 @@ static bool check_response_fields(const server_request *r, server_error *why)
 static bool check_min_tokens(const server_request *r, server_error *why)
 {
     return !r->f.min_tokens || !r->ask.grammar.kind ||
-           error_set(why, 400, "min_tokens", NULL, "'min_tokens' and '%s' exclude each other.", r->held_by);
+           error_set(why, 400, "min_tokens", NULL, "'min_tokens' and '%s' exclude each other.", r->grammar_field);
 }
 
 bool request_read(server_request *r, const tandem *t, str key, server_error *why)

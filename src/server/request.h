@@ -44,7 +44,7 @@ struct server_request {
     bool               in_thought, thinking; /* as in chat_parse_options */
     bool               one_call;             /* the response ends with its first call */
     bool               no_calls;             /* tool_choice none: the marker of a call is banned */
-    const char        *held_by;              /* name of the field that ask.grammar comes from; NULL: no grammar */
+    const char        *grammar_field;        /* name of the field that ask.grammar comes from; NULL: no grammar */
     response_tool     *tool;                 /* /v1/responses (responses.h), like the next two */
     size_t             n_tools;
     json_value        *named_choice;         /* the name in tool_choice; NULL: none */
@@ -56,9 +56,9 @@ struct server_request {
     int         n_stop;
     const char *tenant; /* tenant of its prefixes (ask.tenant); NULL: shared with all requests that have none */
     /* The compiled ask.grammar, held until all choices are submitted. NULL: none, or not compiled yet. */
-    answer_form *form;
-    char         fingerprint[ENGINE_FINGERPRINT_MAX]; /* system_fingerprint of a chat or text completion */
-    char         warning[REQUEST_WARNING_MAX + 1];    /* written by request_warn; empty: none */
+    response_grammar *compiled;
+    char              fingerprint[ENGINE_FINGERPRINT_MAX]; /* system_fingerprint of a chat or text completion */
+    char              warning[REQUEST_WARNING_MAX + 1];    /* written by request_warn; empty: none */
     /* For all choices. The prompt, the number of the choice and on_token are set for each. */
     tandem_request ask;
 };
@@ -95,13 +95,13 @@ bool request_count(server_request *r, const tandem *t, size_t *n, server_error *
  * fields. The chat and one_call must be set. */
 bool request_constrain(server_request *r, const json_value *response_format, const json_value *tool_choice,
                        server_error *why);
-/* Sets `form` if its grammar is among the compiled ones. thinking: the response may begin with a thought. */
-void request_find_form(server_request *r, const tandem *t, bool thinking);
+/* Sets `compiled` if its grammar is among the compiled ones. thinking: the response may begin with a thought. */
+void request_find_grammar(server_request *r, const tandem *t, bool thinking);
 /* Returns whether the request has a grammar that is not compiled. */
 bool request_needs_compiling(const server_request *r);
-/* Compiles its grammar and sets `form`; called on the worker for grammars. cancel: set when the client disconnects. */
+/* Compiles its grammar and sets `compiled`. Runs on the worker for grammars. cancel: set when the client has left. */
 bool request_compile(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why);
-void request_drop_form(server_request *r); /* releases the compiled grammar, if there is one */
+void request_drop_grammar(server_request *r); /* releases the compiled grammar, if there is one */
 /* Reads the whole request: sets the prompts and `ask`, except what each choice sets. key: name of the API key of the
  * request, with a NUL; may be empty. `ask` borrows it. */
 bool request_read(server_request *r, const tandem *t, str key, server_error *why);

@@ -53,7 +53,7 @@ static json_value *object(arena *mem, const char *key1, json_value v1, const cha
 }
 
 /* Returns an array with room for item n; copies a full array to one twice as large. NULL: no memory. */
-static void *grow(arena *mem, void *items, size_t n, size_t each)
+static void *grow_array(arena *mem, void *items, size_t n, size_t each)
 {
     if (n & (n - 1)) return items; /* no power of two: it is not full */
     void *grown = arena_try(mem, n ? 2 * n : 1, each);
@@ -138,7 +138,7 @@ static bool is_allowed(const server_request *r, str name)
     return !list;
 }
 
-static bool show(reader *in, response_tool *t)
+static bool name_tool(reader *in, response_tool *t)
 {
     chat_part    part[] = {{.text = t->space}, {.text = t->name}};
     chat_content both   = {.part = part, .n_parts = COUNT(part)};
@@ -157,25 +157,27 @@ static const json_value *custom_parameters(arena *mem)
 
 static bool add_tool(reader *in, const json_value *v, str space)
 {
-    server_request   *r    = in->r;
-    response_tool     t    = {.name = string(v, "name"), .space = space, .custom = is(v, "type", "custom")};
-    const json_value *form = json_find(v, "parameters"), *strict = json_find(v, "strict");
+    server_request   *r          = in->r;
+    response_tool     t          = {.name = string(v, "name"), .space = space, .custom = is(v, "type", "custom")};
+    const json_value *parameters = json_find(v, "parameters"), *strict = json_find(v, "strict");
     if (!t.custom && !is(v, "type", "function")) return true;
     if (!t.name.n) return error_set(in->why, 400, "tools", NULL, "A tool of 'tools' has no name.");
     if (strict && strict->kind != JSON_BOOL)
         return error_set(in->why, 400, "tools", NULL, "'strict' of the tool %.*s must be true or false.",
                          (int)(t.name.n < 64 ? t.name.n : 64), t.name.s);
-    if (form && form->kind != JSON_OBJECT)
+    if (parameters && parameters->kind != JSON_OBJECT)
         return error_set(in->why, 400, "tools", NULL, "'parameters' of the tool %.*s must be an object: a JSON schema.",
                          (int)(t.name.n < 64 ? t.name.n : 64), t.name.s);
     if (in->n_tools++ == MAX_TOOLS)
         return error_set(in->why, 400, "tools", NULL, "'tools' has more than %d tools.", MAX_TOOLS);
     if (!is_allowed(r, t.name)) return true;
-    if (!show(in, &t)) return false;
-    if (t.custom && !(form = custom_parameters(&r->mem))) return error_no_memory(in->why);
-    in->chat->tool[in->chat->n_tools] = (chat_tool){
-        .name = t.shown, .description = json_find(v, "description"), .parameters = form, .strict = strict && strict->b};
-    r->tool[in->chat->n_tools++] = t;
+    if (!name_tool(in, &t)) return false;
+    if (t.custom && !(parameters = custom_parameters(&r->mem))) return error_no_memory(in->why);
+    in->chat->tool[in->chat->n_tools] = (chat_tool){.name        = t.shown,
+                                                    .description = json_find(v, "description"),
+                                                    .parameters  = parameters,
+                                                    .strict      = strict && strict->b};
+    r->tool[in->chat->n_tools++]      = t;
     return true;
 }
 
@@ -269,7 +271,7 @@ static chat_message *add_message_of(reader *in, chat_role role)
 }
 
 /* Returns the current message of the model. Reasoning begins a new message, and so does a text after a text. */
-static chat_message *in_turn(reader *in, bool for_text)
+static chat_message *message_of_turn(reader *in, bool for_text)
 {
     chat_message *last    = in->in_turn ? &in->chat->message[in->chat->n - 1] : NULL;
     bool          goes_on = last && !in->thoughts.n_parts && (!for_text || last->content.kind == CHAT_NO_CONTENT);
@@ -286,7 +288,7 @@ static bool read_message(reader *in, const json_value *v)
     chat_message *m = NULL;
     for (size_t i = 0; i < COUNT(known); i++) {
         if (!is(v, "role", known[i].name)) continue;
-        m = known[i].role == CHAT_ASSISTANT ? in_turn(in, true) : add_message_of(in, known[i].role);
+        m = known[i].role == CHAT_ASSISTANT ? message_of_turn(in, true) : add_message_of(in, known[i].role);
         if (!m) return false;
     }
     if (!m) return bad_item(in, ".role must be user, assistant, system or developer");
@@ -295,10 +297,10 @@ static bool read_message(reader *in, const json_value *v)
 
 static bool add_call(reader *in, const json_value *v, str name, const json_value *args)
 {
-    chat_message *m = in_turn(in, false);
+    chat_message *m = message_of_turn(in, false);
     if (!m) return false;
     if (m->n_calls == CHAT_MAX_CALLS) return bad_item(in, " is one of more than %d calls in a turn", CHAT_MAX_CALLS);
-    if (!(m->call = grow(&in->r->mem, m->call, m->n_calls, sizeof *m->call))) return error_no_memory(in->why);
+    if (!(m->call = grow_array(&in->r->mem, m->call, m->n_calls, sizeof *m->call))) return error_no_memory(in->why);
     m->call[m->n_calls++] = (chat_call){.has_id = true, .id = string(v, "call_id"), .name = name, .args = args};
     return true;
 }
@@ -310,7 +312,7 @@ static bool read_function_call(reader *in, const json_value *v)
     if (!t.name.n) return bad_item(in, ".name must be the name of a function");
     if (!text || text->kind != JSON_STRING) return bad_item(in, ".arguments must be a string");
     if (chat_trim(text->s).n && !json_parse(&args, &in->r->mem, text->s, NULL, NULL)) args = text;
-    return show(in, &t) && add_call(in, v, t.shown, args);
+    return name_tool(in, &t) && add_call(in, v, t.shown, args);
 }
 
 static bool read_custom_call(reader *in, const json_value *v)
@@ -320,7 +322,7 @@ static bool read_custom_call(reader *in, const json_value *v)
     if (!t.name.n) return bad_item(in, ".name must be the name of a tool");
     if (!input || input->kind != JSON_STRING) return bad_item(in, ".input must be a string");
     const json_value *args = object(&in->r->mem, "input", *input, NULL, (json_value){0});
-    return args ? show(in, &t) && add_call(in, v, t.shown, args) : error_no_memory(in->why);
+    return args ? name_tool(in, &t) && add_call(in, v, t.shown, args) : error_no_memory(in->why);
 }
 
 static bool read_shell_call(reader *in, const json_value *v)
@@ -346,7 +348,7 @@ static bool add_thought(reader *in, str text)
 {
     chat_content *t = &in->thoughts;
     if (!text.n) return true;
-    if (!(t->part = grow(&in->r->mem, t->part, t->n_parts, sizeof *t->part))) return error_no_memory(in->why);
+    if (!(t->part = grow_array(&in->r->mem, t->part, t->n_parts, sizeof *t->part))) return error_no_memory(in->why);
     t->part[t->n_parts++] = (chat_part){.kind = CHAT_TEXT, .text = text};
     return true;
 }

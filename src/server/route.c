@@ -93,8 +93,8 @@ static void add_method(buf *others, const char *method)
     buf_printf(others, "%s%s", others->n ? ", " : "", strcmp(method, "GET") ? method : "GET, HEAD");
 }
 
-/* Sets the call's route, and its form, which a path without a route has too. HEAD goes where GET goes. others: the
- * methods that the path has, when it does not have this one. */
+/* Sets the call's route, and its reply format, which a path without a route has too. HEAD uses the route of GET. Writes
+ * to others the methods of the path, when it does not have this one. */
 static void find_route(const server *s, server_call *c, str method, str path, buf *others)
 {
     str name, bare = without_version(path);

@@ -33,7 +33,7 @@ void server_options_init(server_options *o)
     http_options_init(&o->http);
     o->http.host       = "127.0.0.1";
     o->http.port       = 8080;
-    o->max_held        = share_of_memory((size_t)1 << 30, available, 8);
+    o->max_held_bytes  = share_of_memory((size_t)1 << 30, available, 8);
     o->http.max_bodies = share_of_memory(o->http.max_bodies, available, 16);
 }
 
@@ -172,7 +172,7 @@ static void watch_engine(server *s)
 {
     tandem_stats st;
     double       now = clock_s(), within = notify_watchdog_s();
-    if (!s->engine && !s->life.again) return;
+    if (!s->engine && !s->life.loaded_before) return;
     life_stats(s, &st);
     watchdog_look(&s->watchdog, st.busy_s);
     if (within <= 0 || s->watchdog.hangs || now - s->notified < within / 3) return;
@@ -273,7 +273,7 @@ bool server_run(const server_options *o, err *e)
     if (ok) {
         take_signals(&before, &s);
         log_event(LOG_INFO, "memory", "memory limits: %zu MB for requests, %zu MB for their bodies",
-                  o->max_held / 1000000, o->http.max_bodies / 1000000);
+                  o->max_held_bytes / 1000000, o->http.max_bodies / 1000000);
         life_begin(&s);
         http_run(s.http);
         begin_closing();
@@ -288,7 +288,7 @@ bool server_run(const server_options *o, err *e)
     }
     close_server(&s);
     if (ok && !o->exits_next) give_signals_back(&before);
-    if (s.life.again || !s.life.failed) return ok;
+    if (s.life.loaded_before || !s.life.failed) return ok;
     *e = s.life.why;
     return false;
 }

@@ -21,9 +21,10 @@ typedef struct {
     const char *const *cors; /* origins whose pages may call, as for origin_allowed */
     size_t             n_cors;
     double             grace_s; /* time for running responses after the first signal to stop */
-    size_t max_held; /* max bytes of all requests together: prompts, tools, replies. Default: 1 GiB, and 256 MiB for
+    size_t
+        max_held_bytes; /* max bytes of all requests together: prompts, tools, replies. Default: 1 GiB, and 256 MiB for
                         http.max_bodies; an eighth and a sixteenth of the memory of the process if that is less */
-    double ping_s;   /* an idle stream gets a comment after this time */
+    double ping_s;      /* an idle stream gets a comment after this time */
     /* Called once, on the I/O thread, when the model is loaded for the first time; may be NULL. */
     void (*ready)(void *ctx, const http_server *h);
     void *ready_ctx;

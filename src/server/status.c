@@ -18,7 +18,7 @@ static bool unavailable(server_error *why, const char *code, const char *message
 
 static bool check_life(const status_view *v, server_error *why)
 {
-    if (!v->again && !life_check(v->state, why)) return false;
+    if (!v->loaded_before && !life_check(v->state, why)) return false;
     if (v->state == MODEL_FAILED) return life_check(v->state, why);
     if (v->draining) return unavailable(why, "unavailable", "The server is shutting down.");
     if (v->drained) return error_drained(why);

@@ -24,7 +24,7 @@ void watchdog_look(watchdog *w, double busy_s);
 /* The state of the server that the bodies show; all pointers are borrowed. */
 typedef struct {
     model_state        state;
-    bool               again; /* it was loaded before: if it is not loaded now, an operator parked it */
+    bool               loaded_before; /* it was loaded before: if it is not loaded now, an operator parked it */
     bool               draining, drained, hangs, stuck; /* stuck: a worker hangs */
     tandem_info        info;                            /* zeroed without an engine, like stats and defaults */
     const char *const *aliases;                         /* further names of the model */

@@ -138,7 +138,7 @@ struct text_job {
     server_call   *call; /* NULL: it ended */
     text_fn       *fn;
     server_request request;
-    size_t         of_body, held; /* bytes that are counted, among the bodies and of all requests */
+    size_t         of_body, held_bytes; /* bytes that are counted, among the bodies and of all requests */
     buf            out;
     bool           ok;
     server_error   why;
@@ -147,8 +147,8 @@ struct text_job {
 /* Half of what there is stays for completions. */
 static bool hold_memory(text_job *x)
 {
-    x->held = request_bytes(&x->request) + x->out.cap;
-    return server_hold(x->s, x->held, x->s->opt->max_held / 2, &x->why);
+    x->held_bytes = request_bytes(&x->request) + x->out.cap;
+    return server_hold(x->s, x->held_bytes, x->s->opt->max_held_bytes / 2, &x->why);
 }
 
 static void run_text_job(work_item *item)
@@ -161,7 +161,7 @@ static void free_text_job(text_job *x)
 {
     request_forget(&x->request);
     server_body_is_freed(x->s, x->of_body);
-    server_let_go(x->s, x->held);
+    server_let_go(x->s, x->held_bytes);
     buf_deinit(&x->out);
     x->s->n_users--;
     mem_free(x);
@@ -171,7 +171,7 @@ static void free_text_job(text_job *x)
 static void reply_whole(text_job *x)
 {
     x->call->reply_bytes = x->out.cap;
-    x->held -= x->out.cap;
+    x->held_bytes -= x->out.cap;
     call_reply(x->s, x->call, 200, "application/json", buf_str(&x->out));
 }
 

@@ -2,7 +2,7 @@
  * the endpoints of Anthropic and OpenAI that count input tokens.
  *
  * The handlers are called on the I/O thread. The text functions run on a worker, since they may take seconds, and read
- * only constant data of the engine. They are refused when the memory of all requests exceeds half of max_held. */
+ * only constant data of the engine. They are refused when the memory of all requests exceeds half of max_held_bytes. */
 #ifndef TANDEM_SERVER_TEXT_H
 #define TANDEM_SERVER_TEXT_H
 #include "server/inside.h"

@@ -52,13 +52,13 @@ struct spec {
     struct {         /* [max_lanes] each */
         spec_lane **lane, **drafting;
         draft_job **job;
-        int        *guesses;
+        int        *n_draft;
         spec_part  *part;
     } by_lane;
-    dev            params, picked, changes, logprobs;
-    dev            guesses; /* int32 [max_lanes][DRAFT_MAX]: draft tokens that stay on the device (draft_job.later) */
-    int32_t       *host_guesses; /* copy on the host, valid after the step */
-    int            n_later;      /* number of lanes with such draft tokens */
+    dev      params, picked, changes, logprobs;
+    dev      device_tokens; /* int32 [max_lanes][DRAFT_MAX]: draft tokens that stay on the device (draft_job.later) */
+    int32_t *host_tokens;   /* copy on the host, valid after the step */
+    int      n_later;       /* number of lanes with such draft tokens */
     logit_change  *host_changes; /* [max_changes] */
     int            max_changes;
     token_logprob *host_logprobs;  /* [max_rows][1 + n_shown] */
@@ -176,7 +176,7 @@ spec_plan lane_fit_plan(spec_lane *l, const spec_plan *wanted, int room_rows);
 /* Drafts for all lanes whose plan asks for it, and sets the trees of all lanes; without draft tokens a tree is the
  * anchor alone. */
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes);
-dev  lane_guesses(const spec_lane *l); /* where its draft tokens are on the device */
+dev  lane_device_tokens(const spec_lane *l); /* where its draft tokens are on the device */
 /* After the step: reads the draft tokens that stayed on the device, records the costs of drafts, calls on_round, and
  * returns the seconds that drafting took. */
 double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes);

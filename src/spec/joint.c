@@ -47,7 +47,7 @@ typedef struct {
     int    rows;                 /* rows of the step */
     int    block_rows, n_trees;  /* rows of the DFlash pass; number of lanes with trees in it */
     int    mtp_lanes[DRAFT_MAX]; /* number of lanes with a draft token in this position */
-    int    ngram_guesses;
+    int    ngram_tokens;
     double tokens;
 } load;
 
@@ -131,7 +131,7 @@ static double mtp_cost(const cost_view *v, const load *s)
 
 static double draft_seconds(const cost_view *v, const load *s)
 {
-    return block_cost(v, s) + mtp_cost(v, s) + v->ngram * s->ngram_guesses;
+    return block_cost(v, s) + mtp_cost(v, s) + v->ngram * s->ngram_tokens;
 }
 
 static double seconds(const cost_view *v, const load *s) { return draft_seconds(v, s) + v->step[s->rows]; }
@@ -143,7 +143,7 @@ static void count_pick(load *s, const pick *p, int sign)
     s->tokens += sign * p->tokens;
     if (p->method == SPEC_DFLASH || p->method == SPEC_TREE) s->block_rows += sign * (1 + p->depth);
     if (p->method == SPEC_TREE) s->n_trees += sign;
-    if (p->method == SPEC_NGRAM) s->ngram_guesses += sign * p->n;
+    if (p->method == SPEC_NGRAM) s->ngram_tokens += sign * p->n;
     for (int d = 0; p->method == SPEC_MTP && d < p->n; d++) s->mtp_lanes[d] += sign;
 }
 
@@ -331,7 +331,7 @@ static int by_place(const table *t, int k, uint16_t *order)
     return n;
 }
 
-static void give_guess(const table *t, int k, load *s, pick *p, int lane)
+static void give_draft_token(const table *t, int k, load *s, pick *p, int lane)
 {
     const float *tokens = t->menus[lane].chain[k];
     int          n      = p->method == SPEC_OFF ? 0 : p->n;
@@ -340,7 +340,7 @@ static void give_guess(const table *t, int k, load *s, pick *p, int lane)
     s->tokens += (double)(tokens[n + 1] - tokens[n]);
     s->block_rows += k == DRAFTER_DFLASH ? (n == 0) + 1 : 0;
     if (k == DRAFTER_MTP) s->mtp_lanes[n]++;
-    s->ngram_guesses += k == DRAFTER_NGRAM;
+    s->ngram_tokens += k == DRAFTER_NGRAM;
 }
 
 /* Adds the number of draft tokens of one method that gives the best step to the plain start. Returns false if none
@@ -355,14 +355,14 @@ static bool start_chains(const table *t, int k, load *s, pick *picks)
     double   best = s->tokens / seconds(&t->v, s);
     memcpy(trial, picks, (size_t)t->n * sizeof *picks);
     for (int i = 0; i < n; i++) {
-        give_guess(t, k, &at, &trial[order[i]], order[i]);
+        give_draft_token(t, k, &at, &trial[order[i]], order[i]);
         double rate = at.tokens / seconds(&t->v, &at);
         if (rate > best) {
             best   = rate;
             best_n = i + 1;
         }
     }
-    for (int i = 0; i < best_n; i++) give_guess(t, k, s, &picks[order[i]], order[i]);
+    for (int i = 0; i < best_n; i++) give_draft_token(t, k, s, &picks[order[i]], order[i]);
     return best_n > 0;
 }
 

@@ -225,8 +225,8 @@ bool judge_rows(spec *s, err *e)
             judge_piece(s, first, n, guided);
     }
     if (s->n_later)
-        s->t->o->download(s->t->q, s->host_guesses, s->guesses,
-                          (size_t)s->opt.max_lanes * DRAFT_MAX * sizeof *s->host_guesses);
+        s->t->o->download(s->t->q, s->host_tokens, s->device_tokens,
+                          (size_t)s->opt.max_lanes * DRAFT_MAX * sizeof *s->host_tokens);
     s->t->o->sync(s->t->q);
     if (!s->t->o->check(s->t->q, e)) return false;
     if (n_best) pick_of_best(s, n_best);

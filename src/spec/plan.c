@@ -29,20 +29,20 @@ static int tree_budget(const spec_lane *l)
 /* --- input of the policy ---------------------------------------------------------------*/
 static void fill_job(spec_lane *l, drafter_kind k, int n_want)
 {
-    draft_job *j = &l->job;
-    j->lane      = l->draft_lane[k];
-    j->kv_lane   = kv_lane_index(l->kv);
-    j->text      = l->text;
-    j->n_text    = l->n_text;
-    j->params    = l->opt.params;
-    j->history   = l->counting ? l->history : NULL;
-    j->penalty   = &l->opt.penalty;
-    j->n_want    = n_want;
-    j->n_top     = 0;
-    j->soft      = l->opt.spec.tree_temp > 0 ? l->opt.spec.tree_temp : 1;
-    j->n         = 0;
-    j->guesses   = (dev){0};
-    j->later     = false;
+    draft_job *j     = &l->job;
+    j->lane          = l->draft_lane[k];
+    j->kv_lane       = kv_lane_index(l->kv);
+    j->text          = l->text;
+    j->n_text        = l->n_text;
+    j->params        = l->opt.params;
+    j->history       = l->counting ? l->history : NULL;
+    j->penalty       = &l->opt.penalty;
+    j->n_want        = n_want;
+    j->n_top         = 0;
+    j->soft          = l->opt.spec.tree_temp > 0 ? l->opt.spec.tree_temp : 1;
+    j->n             = 0;
+    j->device_tokens = (dev){0};
+    j->later         = false;
     j->params.temp *= l->opt.spec.draft_noise;
 }
 
@@ -109,7 +109,10 @@ spec_plan lane_fit_plan(spec_lane *l, const spec_plan *wanted, int room_rows)
 }
 
 /* --- drafting -----------------------------------------------------------------------------------*/
-dev lane_guesses(const spec_lane *l) { return dev_at(l->s->guesses, (size_t)l->index * DRAFT_MAX * sizeof(int32_t)); }
+dev lane_device_tokens(const spec_lane *l)
+{
+    return dev_at(l->s->device_tokens, (size_t)l->index * DRAFT_MAX * sizeof(int32_t));
+}
 
 static void plan_job(spec_lane *l)
 {
@@ -119,7 +122,7 @@ static void plan_job(spec_lane *l)
         l->job.n_top = min_int(l->plan.n, DRAFT_TOP_MAX);
     } else {
         fill_job(l, k, l->plan.n);
-        if (!l->counting && !l->guide) l->job.guesses = lane_guesses(l);
+        if (!l->counting && !l->guide) l->job.device_tokens = lane_device_tokens(l);
     }
 }
 
@@ -187,7 +190,7 @@ void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes)
 static void read_draft_tokens(spec_lane *l)
 {
     draft_tree    *t    = &l->tree;
-    const int32_t *from = l->s->host_guesses + (size_t)l->index * DRAFT_MAX;
+    const int32_t *from = l->s->host_tokens + (size_t)l->index * DRAFT_MAX;
     err            why  = {0};
     for (int i = 1; i < t->n; i++) {
         t->token[i] = from[i - 1];
@@ -202,20 +205,20 @@ static void read_draft_tokens(spec_lane *l)
 static void note_cost(spec *s, drafter_kind k, spec_lane *const *lanes, int n_lanes, double seconds)
 {
     spec_method m    = spec_chain_method(k);
-    int         some = 0, guesses = 0, longest = 0;
+    int         some = 0, n_tokens = 0, longest = 0;
     for (int i = 0; i < n_lanes; i++) {
         const spec_lane *l = lanes[i];
         if (!drafts_with(l, k) || l->job.n == 0) continue;
         if (l->plan.method == SPEC_TREE) m = SPEC_TREE;
         some++;
-        guesses += l->job.n;
+        n_tokens += l->job.n;
         longest = l->job.n > longest ? l->job.n : longest;
     }
     if (some == 0) return;
-    if (k == DRAFTER_DFLASH && some + guesses <= COST_MAX_ROWS)
-        cost_note_draft(&s->cost, m, some, some + guesses, seconds);
-    if (k == DRAFTER_MTP) cost_note_draft(&s->cost, m, (guesses + longest / 2) / longest, longest, seconds);
-    if (k == DRAFTER_NGRAM) cost_note_draft(&s->cost, m, some, (guesses + some / 2) / some, seconds);
+    if (k == DRAFTER_DFLASH && some + n_tokens <= COST_MAX_ROWS)
+        cost_note_draft(&s->cost, m, some, some + n_tokens, seconds);
+    if (k == DRAFTER_MTP) cost_note_draft(&s->cost, m, (n_tokens + longest / 2) / longest, longest, seconds);
+    if (k == DRAFTER_NGRAM) cost_note_draft(&s->cost, m, some, (n_tokens + some / 2) / some, seconds);
 }
 
 static double drafted_with(spec *s, drafter_kind k, spec_lane *const *lanes, int n_lanes)

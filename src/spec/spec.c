@@ -28,20 +28,20 @@ static bool take_scratch(spec *s, err *e)
     s->by_lane.lane     = xnew_n(spec_lane *, lanes);
     s->by_lane.drafting = xnew_n(spec_lane *, lanes);
     s->by_lane.job      = xnew_n(draft_job *, lanes);
-    s->by_lane.guesses  = xnew_n(int, lanes);
+    s->by_lane.n_draft  = xnew_n(int, lanes);
     s->by_lane.part     = xnew_n(spec_part, lanes);
     s->max_changes      = s->t->n_vocab + ROOM_FOR_CHANGES;
     s->host_changes     = mem_try_n((size_t)s->max_changes, sizeof *s->host_changes);
     s->host_logprobs    = xnew_n(token_logprob, rows * (1 + SPEC_MAX_TOP));
     s->host_best        = xnew_n(token_logit, rows * SAMPLE_TOP_MAX);
     s->host_mask        = xnew_n(uint64_t, sampling_mask_words(s->t->n_vocab));
-    s->host_guesses     = xnew_n(int32_t, (size_t)s->opt.max_lanes * DRAFT_MAX);
+    s->host_tokens      = xnew_n(int32_t, (size_t)s->opt.max_lanes * DRAFT_MAX);
     if (!s->host_changes) return err_set(e, ERR_UNAVAILABLE, "no memory to count tokens");
     return o->alloc(o, &s->params, HEAD_ROWS * sizeof(sample_params), e) &&
            o->alloc(o, &s->picked, HEAD_ROWS * sizeof(int32_t), e) &&
            o->alloc(o, &s->changes, (size_t)s->max_changes * sizeof(logit_change), e) &&
            o->alloc(o, &s->logprobs, (size_t)HEAD_ROWS * (1 + SPEC_MAX_TOP) * sizeof(token_logprob), e) &&
-           o->alloc(o, &s->guesses, (size_t)s->opt.max_lanes * DRAFT_MAX * sizeof(int32_t), e) &&
+           o->alloc(o, &s->device_tokens, (size_t)s->opt.max_lanes * DRAFT_MAX * sizeof(int32_t), e) &&
            o->alloc(o, &s->masks, HEAD_ROWS * sampling_mask_words(s->t->n_vocab) * sizeof(uint64_t), e) &&
            o->alloc(o, &s->masked, HEAD_ROWS * sizeof(int32_t), e);
 }
@@ -70,7 +70,7 @@ bool spec_new(spec **out, target *t, const spec_options *o, err *e)
 void spec_free(spec *s)
 {
     if (!s) return;
-    const dev bufs[] = {s->params, s->picked, s->changes, s->logprobs, s->guesses, s->masks, s->masked};
+    const dev bufs[] = {s->params, s->picked, s->changes, s->logprobs, s->device_tokens, s->masks, s->masked};
     for (int i = 0; i < s->opt.max_lanes; i++) assert(!s->lanes[i]);
     close_drafters(s);
     for (checkpoint_list *l = s->file_lists, *next; l; l = next) {
@@ -83,7 +83,7 @@ void spec_free(spec *s)
     mem_free(s->host_changes);
     mem_free(s->host_logprobs);
     mem_free(s->host_best);
-    mem_free(s->host_guesses);
+    mem_free(s->host_tokens);
     mem_free(s->host_mask);
     mem_free(s->judged);
     mem_free(s->pick);
@@ -93,7 +93,7 @@ void spec_free(spec *s)
     mem_free(s->by_lane.lane);
     mem_free(s->by_lane.drafting);
     mem_free(s->by_lane.job);
-    mem_free(s->by_lane.guesses);
+    mem_free(s->by_lane.n_draft);
     mem_free(s->by_lane.part);
     step_deinit(&s->step);
     mem_free(s->lanes);

@@ -45,7 +45,7 @@ static void add_rows(spec *s, spec_lane *l)
     for (int i = 0; i < t->n; i++) s->judged[st->n_want + i] = (judged_row){l, i, -1};
     if (l->later && t->n > 1) {
         step_add(st, lane, base, t->token[0], true);
-        step_add_given(st, lane, base + 1, lane_guesses(l), t->n - 1);
+        step_add_given(st, lane, base + 1, lane_device_tokens(l), t->n - 1);
     } else {
         for (int i = 0; i < t->n; i++) {
             if (chain)
@@ -146,7 +146,7 @@ static void end_chunk(spec_lane *l)
 }
 
 /* Plans up to `rows` draft tokens and returns their number. */
-static int plan_guesses(const spec_part *t, int rows)
+static int plan_draft(const spec_part *t, int rows)
 {
     spec_lane *l = t->lane;
     if (!spec_lane_can_draft(l)) return 0;
@@ -161,7 +161,7 @@ static int plan_guesses(const spec_part *t, int rows)
 static void plan_lanes(spec *s, const spec_part *parts, int n_parts, spec_lane **lanes)
 {
     int  rows_left = s->t->max_rows, kept = max_kept_rows(s->t);
-    int *guesses = s->by_lane.guesses, all = 0;
+    int *n_draft = s->by_lane.n_draft, all = 0;
     assert(n_parts >= 1 && n_parts <= rows_left && n_parts <= kept && n_parts <= s->opt.max_lanes);
     for (int i = 0; i < n_parts; i++) {
         spec_lane *l = lanes[i] = parts[i].lane;
@@ -172,11 +172,11 @@ static void plan_lanes(spec *s, const spec_part *parts, int n_parts, spec_lane *
     }
     rows_left = min_int(rows_left, SPEC_MAX_GUESSES);
     if (s->t->n_states) rows_left = min_int(rows_left, kept);
-    for (int i = 0; i < n_parts; i++) all += guesses[i] = plan_guesses(&parts[i], DRAFT_MAX);
+    for (int i = 0; i < n_parts; i++) all += n_draft[i] = plan_draft(&parts[i], DRAFT_MAX);
     if (all <= rows_left) return;
-    choice_share_rows(guesses, n_parts, rows_left);
+    choice_share_rows(n_draft, n_parts, rows_left);
     for (int i = 0; i < n_parts; i++)
-        if (guesses[i] < lanes[i]->plan.n) plan_guesses(&parts[i], guesses[i]);
+        if (n_draft[i] < lanes[i]->plan.n) plan_draft(&parts[i], n_draft[i]);
 }
 
 /* Records the cost of a step, unless it has prompt chunks: they say little about steps without. */

@@ -376,7 +376,7 @@ static bool choose_family(loader *l, const tok_family *const *list, err *e)
     return scheme == TOK_BYTE_LEVEL ? check_byte_level(l, e) : check_spaced(l, e);
 }
 
-static bool load(tok **out, str text, str config, const tok_family *const *list, err *e)
+static bool load_tokenizer(tok **out, str text, str config, const tok_family *const *list, err *e)
 {
     bool         ok = false;
     loader       l  = {0};
@@ -402,7 +402,7 @@ done:
 
 bool tok_from_json_bytes(tok **out, str text, const tok_family *f, err *e)
 {
-    return load(out, text, STR(""), (const tok_family *const[]){f, NULL}, e);
+    return load_tokenizer(out, text, STR(""), (const tok_family *const[]){f, NULL}, e);
 }
 
 /* Reads tokenizer_config.json in the same directory, if there is one. */
@@ -423,7 +423,7 @@ bool tok_from_json_any(tok **out, const char *path, const tok_family *const *lis
     file_map file = {0}, config = {0};
     *out    = NULL;
     bool ok = file_map_open(&file, path, e) && map_config(&config, path, e) &&
-              load(out, (str){file.p, file.n}, (str){config.p, config.n}, list, e);
+              load_tokenizer(out, (str){file.p, file.n}, (str){config.p, config.n}, list, e);
     file_map_close(&file);
     file_map_close(&config);
     return ok || err_wrap(e, "cannot load the tokenizer %s", path);

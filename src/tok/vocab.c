@@ -33,7 +33,7 @@ void vocab_source_deinit(vocab_source *s)
 }
 
 /* Makes room for item n of an array of items of `each` bytes. New items are zero. */
-static bool grow(void **p, int32_t *cap, int32_t n, size_t each, err *e)
+static bool grow_array(void **p, int32_t *cap, int32_t n, size_t each, err *e)
 {
     if (n < *cap) return true;
     size_t more = (size_t)n * 2 + 256;
@@ -53,7 +53,7 @@ bool vocab_source_set(vocab_source *s, int64_t id, str text, tok_kind_t kind, er
     if (text.n > TOK_MAX_TEXT_BYTES)
         return err_set(e, ERR_FORMAT, "token %lld has %zu bytes, more than %d", (long long)id, text.n,
                        TOK_MAX_TEXT_BYTES);
-    if (!grow((void **)&s->entry, &s->entry_cap, (int32_t)id, sizeof *s->entry, e)) return false;
+    if (!grow_array((void **)&s->entry, &s->entry_cap, (int32_t)id, sizeof *s->entry, e)) return false;
     vocab_entry *v = &s->entry[id];
     if (v->kind)
         return err_set(e, ERR_FORMAT, "tokens '%.*s' and '%.*s' have the same id %lld", STR_ARG(v->text), STR_ARG(text),
@@ -67,7 +67,7 @@ bool vocab_source_merge(vocab_source *s, str left, str right, err *e)
 {
     if (s->n_merges >= TOK_MAX_MERGES)
         return err_set(e, ERR_FORMAT, "the vocabulary has more than %d merges", TOK_MAX_MERGES);
-    if (!grow((void **)&s->merge, &s->merge_cap, s->n_merges, sizeof *s->merge, e)) return false;
+    if (!grow_array((void **)&s->merge, &s->merge_cap, s->n_merges, sizeof *s->merge, e)) return false;
     s->merge[s->n_merges++] = (vocab_merge){left, right};
     return true;
 }

@@ -82,7 +82,7 @@ static void run_long(grammar_machine *m)
 static void check_ahead(grammar_machine *m, grammar_state s)
 {
     int32_t ahead[8];
-    int     n = grammar_ahead(m, s, ahead, 8);
+    int     n = grammar_forced_tokens(m, s, ahead, 8);
     grammar_fork(m, s);
     for (int i = 0; i < n && s >= 0; i++) {
         grammar_state to = grammar_take(m, s, ahead[i]);

@@ -9,18 +9,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static size_t piece_one(void *ctx, size_t left)
+static size_t piece_one(void *ctx, size_t bytes_left)
 {
-    (void)ctx, (void)left;
+    (void)ctx, (void)bytes_left;
     return 1;
 }
 
-static size_t piece_random(void *ctx, size_t left)
+static size_t piece_random(void *ctx, size_t bytes_left)
 {
     uint64_t *state = ctx;
     *state          = *state * 6364136223846793005u + 1442695040888963407u;
     size_t n        = 1 + (size_t)(*state >> 33) % (*state >> 60 ? 9 : 300);
-    return n < left ? n : left;
+    return n < bytes_left ? n : bytes_left;
 }
 
 static void put(buf *out, const char *what, str s)

@@ -20,14 +20,14 @@ enum { MAX_HEAD = 4096, MAX_FIELDS = 20, MAX_BODY = 8192 };
 typedef struct {
     http_scan    scan;
     http_head    head;
-    http_body    left;
+    http_body    bytes_left;
     buf          body;
     http_verdict verdict;
     size_t       at; /* offset in the input of the first byte after it */
     bool         has_head, done;
 } one_request;
 
-typedef size_t piece_fn(void *ctx, size_t left); /* how many bytes come next: 1 to left */
+typedef size_t piece_fn(void *ctx, size_t bytes_left); /* how many bytes come next: 1 to left */
 
 static inline void feed_request(one_request *r, str in)
 {
@@ -35,16 +35,16 @@ static inline void feed_request(one_request *r, str in)
     if (!r->has_head)
         r->verdict = http_scan_feed(&r->scan, in, &used);
     else
-        r->verdict = http_body_read(&r->left, in, &used, &r->body);
+        r->verdict = http_body_read(&r->bytes_left, in, &used, &r->body);
     MUST(used <= in.n && (used > 0 || r->verdict.status));
     r->at += used;
     if (!r->verdict.status && !r->has_head && r->scan.done) {
         r->verdict  = http_head_parse(&r->head, &r->scan, MAX_FIELDS, MAX_BODY);
         r->has_head = true;
-        if (!r->verdict.status) http_body_init(&r->left, &r->head, MAX_BODY);
+        if (!r->verdict.status) http_body_init(&r->bytes_left, &r->head, MAX_BODY);
     }
     MUST(!r->verdict.status || (r->verdict.why && r->verdict.status >= 400 && r->verdict.status < 600));
-    r->done = r->verdict.status || (r->has_head && r->left.state == BODY_DONE);
+    r->done = r->verdict.status || (r->has_head && r->bytes_left.state == BODY_DONE);
 }
 
 /* Until it is whole, refused, or the input ends. */
@@ -67,9 +67,9 @@ static inline void drop_request(one_request *r)
 }
 
 static inline bool   is_accepted(const one_request *r) { return r->done && !r->verdict.status; }
-static inline size_t piece_all(void *ctx, size_t left)
+static inline size_t piece_all(void *ctx, size_t bytes_left)
 {
     (void)ctx;
-    return left;
+    return bytes_left;
 }
 #endif

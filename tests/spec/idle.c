@@ -23,7 +23,7 @@ static bool (*real_draft[DRAFTER_KINDS])(drafter *d, kv_pool *kv, draft_job *con
 
 static bool wrong_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n, err *e)
 {
-    for (int i = 0; i < n; i++) jobs[i]->guesses = (dev){0}; /* they are to be seen here */
+    for (int i = 0; i < n; i++) jobs[i]->device_tokens = (dev){0}; /* they are to be seen here */
     if (!real_draft[d->kind](d, kv, jobs, n, e)) return false;
     for (int i = 0; i < n; i++)
         for (int g = 0; g < jobs[i]->n; g++) {

@@ -222,7 +222,7 @@ typedef struct { /* item: a head of K or V of a layer; does all moves in order *
     kv_view             c;
     const kv_move_item *move;
     int                 n_moves;
-    rope_view           rope; /* may be zeros when no move has a turn */
+    rope_view           rope; /* may be zeros when no move has a rotation */
 } cpu_kv_move_args;
 
 /* A unit of attention is the queries of a row tile that read one kv head, over one tile of keys. Its result is a

@@ -289,7 +289,7 @@ static __device__ inline void score_keys(tile_shared<DIM> *t, const warp_keys<DI
 struct joint {
     float max, sum, old, now;
 };
-static __device__ inline joint join(float max0, float sum0, float max, float sum)
+static __device__ inline joint join_sums(float max0, float sum0, float max, float sum)
 {
     float both = fmaxf(max0, max), old = expf(max0 - both), now = expf(max - both);
     return {both, fmaf(sum, now, sum0 * old), old, now};
@@ -319,7 +319,7 @@ template <int DIM> static __device__ inline void soften(tile_shared<DIM> *t, con
 #pragma unroll
     for (int k = P / 2; k > 0; k /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, k);
     if (sub == 0) {
-        joint j   = first ? joint{max, sum, 0, 1} : join(t->max[m], t->sum[m], max, sum);
+        joint j   = first ? joint{max, sum, 0, 1} : join_sums(t->max[m], t->sum[m], max, sum);
         t->max[m] = j.max, t->sum[m] = j.sum;
         t->old[m] = j.old, t->now[m] = j.now;
     }
@@ -525,7 +525,7 @@ static __device__ inline merge_part find_part(const part_list &list, const float
 #pragma unroll
     for (int k = SPAN_TILES - 1; k >= 0; k--) {
         if (k == n) j = {head[k].x, head[k].y, 0, 1};
-        if (k < n) j = join(j.max, j.sum, head[k].x, head[k].y);
+        if (k < n) j = join_sums(j.max, j.sum, head[k].x, head[k].y);
     }
     bool last = list.is_span(i) || i + 1 == list.n || tile % SPAN_TILES == SPAN_TILES - 1;
     return {j.old, j.now, j.max, j.sum, last};

@@ -16,7 +16,7 @@ bool cuda_ok(cudaError_t status, err_code code, const char *doing, err *e)
     return err_set(e, code, "the GPU failed at %s: %s", doing, cudaGetErrorString(status));
 }
 
-static bool take(const backend *b, void *out, size_t bytes, bool zero, const char *what, err *e)
+static bool alloc_device(const backend *b, void *out, size_t bytes, bool zero, const char *what, err *e)
 {
     void *p = NULL;
     fault_check_alloc();
@@ -36,12 +36,12 @@ static bool take(const backend *b, void *out, size_t bytes, bool zero, const cha
 
 bool cuda_take(const backend *b, void *out, size_t bytes, const char *what, err *e)
 {
-    return take(b, out, bytes, true, what, e);
+    return alloc_device(b, out, bytes, true, what, e);
 }
 
 bool cuda_take_raw(const backend *b, void *out, size_t bytes, const char *what, err *e)
 {
-    return take(b, out, bytes, false, what, e);
+    return alloc_device(b, out, bytes, false, what, e);
 }
 
 void cuda_drop(const backend *b, void *p)

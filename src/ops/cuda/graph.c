@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stddef.h>
 
-static void drop(graph_slot *k)
+static void drop_slot(graph_slot *k)
 {
     if (k->exec) cudaGraphExecDestroy(k->exec);
     *k = (graph_slot){0};
@@ -16,10 +16,10 @@ void graph_forget(graph_cache *g, cudaStream_t s)
 {
     assert(!g->recording);
     cudaStreamSynchronize(s);
-    for (int i = 0; i < MAX_GRAPHS; i++) drop(&g->slot[i]);
+    for (int i = 0; i < MAX_GRAPHS; i++) drop_slot(&g->slot[i]);
 }
 
-static graph_slot *find(graph_cache *g, uint64_t key)
+static graph_slot *find_slot(graph_cache *g, uint64_t key)
 {
     for (int i = 0; i < MAX_GRAPHS; i++)
         if (g->slot[i].used && g->slot[i].key == key) return &g->slot[i];
@@ -32,12 +32,12 @@ static graph_slot *make_room(graph_cache *g, cudaStream_t s)
     for (int i = 1; i < MAX_GRAPHS; i++)
         if (g->slot[i].used < oldest->used) oldest = &g->slot[i];
     if (oldest->exec) cudaStreamSynchronize(s); /* it may be running */
-    drop(oldest);
+    drop_slot(oldest);
     return oldest;
 }
 
 /* Plain launches do the same, only slower. */
-static void turn_off(graph_cache *g, cudaStream_t s, cudaError_t why)
+static void disable_graphs(graph_cache *g, cudaStream_t s, cudaError_t why)
 {
     cudaGetLastError();
     log_event(LOG_WARN, "device", "steps are not recorded as graphs: %s", cudaGetErrorString(why));
@@ -50,7 +50,7 @@ bool graph_replay(graph_cache *g, cudaStream_t s, uint64_t key, cudaError_t *sta
     assert(!g->recording);
     *status = cudaSuccess;
     if (g->off) return false;
-    graph_slot *k = find(g, key);
+    graph_slot *k = find_slot(g, key);
     if (!k) {
         *make_room(g, s) = (graph_slot){.key = key, .used = ++g->clock};
         return false;
@@ -64,12 +64,12 @@ bool graph_replay(graph_cache *g, cudaStream_t s, uint64_t key, cudaError_t *sta
     if (began == cudaSuccess)
         g->recording = k;
     else
-        turn_off(g, s, began);
+        disable_graphs(g, s, began);
     g->error = cudaSuccess;
     return false;
 }
 
-static cudaError_t finish(cudaStream_t s, cudaError_t launches, cudaGraphExec_t *exec)
+static cudaError_t end_recording(cudaStream_t s, cudaError_t launches, cudaGraphExec_t *exec)
 {
     cudaGraph_t graph  = NULL;
     cudaError_t status = cudaStreamEndCapture(s, &graph);
@@ -85,7 +85,7 @@ bool graph_record_end(graph_cache *g, cudaStream_t s)
     graph_slot *k = g->recording;
     if (!k) return true;
     g->recording       = NULL;
-    cudaError_t status = finish(s, g->error, &k->exec);
-    if (status != cudaSuccess) turn_off(g, s, status);
+    cudaError_t status = end_recording(s, g->error, &k->exec);
+    if (status != cudaSuccess) disable_graphs(g, s, status);
     return status == cudaSuccess;
 }

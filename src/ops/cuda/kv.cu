@@ -32,15 +32,15 @@ static __device__ inline float get(cache_type type, const char *vec, int i)
     return type == CACHE_F32 ? ((const float *)vec)[i] : from_f16(((const uint16_t *)vec)[i]);
 }
 
-static __device__ inline void move_turned(const kv_view &c, char *to, const char *from, int32_t turn,
-                                          const rope_view &p)
+static __device__ inline void move_rotated(const kv_view &c, char *to, const char *from, int32_t rotation,
+                                           const rope_view &p)
 {
     int half = p.n_dims / 2;
     for (int i = threadIdx.x + p.n_dims; i < c.head_dim; i += KV_THREADS)
         cache_put(c.types.k, to, i, get(c.types.k, from, i));
     for (int i = threadIdx.x; i < half; i += KV_THREADS) {
         float a = get(c.types.k, from, i), b = get(c.types.k, from, i + half), sine, cosine;
-        sincosf((float)turn * p.freq[i], &sine, &cosine);
+        sincosf((float)rotation * p.freq[i], &sine, &cosine);
         cache_put(c.types.k, to, i, a * cosine - b * sine);
         cache_put(c.types.k, to, i + half, b * cosine + a * sine);
     }
@@ -60,8 +60,8 @@ static __global__ void kv_move_kernel(kv_view c, const kv_move_item *items, int 
         const char  *from =
             is_v ? cache_v(c, layer, head, m.from_lane, m.from) : cache_k(c, layer, head, m.from_lane, m.from);
         char *to = is_v ? cache_v(c, layer, head, m.to_lane, m.to) : cache_k(c, layer, head, m.to_lane, m.to);
-        if (m.turn && !is_v)
-            move_turned(c, to, from, m.turn, p);
+        if (m.rotation && !is_v)
+            move_rotated(c, to, from, m.rotation, p);
         else
             for (size_t i = threadIdx.x; i < bytes / sizeof(uint32_t); i += KV_THREADS)
                 ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];

@@ -73,7 +73,7 @@ struct queue {
 /* --- queues ---------------------------------------------------------------------------------------*/
 
 /* While a run is recorded, its failure is not yet the queue's: it is launched plainly then. */
-static void note(queue *q, const char *op, cudaError_t status)
+static void note_status(queue *q, const char *op, cudaError_t status)
 {
     if (q->graphs.recording && status != cudaSuccess) q->graphs.error = status;
     if (status == cudaSuccess || q->error != cudaSuccess || q->graphs.recording) return;
@@ -90,8 +90,8 @@ static cudaStream_t on(const queue *q)
 
 static void wait_for(queue *q, cudaStream_t waits, cudaStream_t other, cudaEvent_t at)
 {
-    note(q, "aside", cudaEventRecord(at, other));
-    note(q, "aside", cudaStreamWaitEvent(waits, at, 0));
+    note_status(q, "aside", cudaEventRecord(at, other));
+    note_status(q, "aside", cudaStreamWaitEvent(waits, at, 0));
 }
 
 static void wrote(queue *q, const void *p, size_t bytes)
@@ -267,9 +267,9 @@ static char *ring_room(queue *q, size_t bytes)
 {
     size_t half = RING_BYTES / 2;
     if (half - q->half_used < bytes) {
-        note(q, "upload", cudaEventRecord(q->sent[q->half], q->stream));
+        note_status(q, "upload", cudaEventRecord(q->sent[q->half], q->stream));
         q->half = 1 - q->half;
-        note(q, "upload", cudaEventSynchronize(q->sent[q->half]));
+        note_status(q, "upload", cudaEventSynchronize(q->sent[q->half]));
         q->half_used = 0;
     }
     char *room = q->ring + (size_t)q->half * half + q->half_used;
@@ -290,7 +290,7 @@ static void op_upload(queue *q, dev dst, const void *src, size_t bytes)
         memcpy(room, src, bytes);
         src = room;
     }
-    note(q, "upload", cudaMemcpyAsync(dst.p, src, bytes, cudaMemcpyHostToDevice, s));
+    note_status(q, "upload", cudaMemcpyAsync(dst.p, src, bytes, cudaMemcpyHostToDevice, s));
 }
 
 /* Downloads that do not fit the buffer go directly to their target, and the runtime waits for them. */
@@ -304,14 +304,14 @@ static void op_download(queue *q, void *dst, dev src, size_t bytes)
         q->landed[q->n_landed++] = (landed){dst, to, bytes};
         q->landing_used += bytes;
     }
-    note(q, "download", cudaMemcpyAsync(to, src.p, bytes, cudaMemcpyDeviceToHost, on(q)));
+    note_status(q, "download", cudaMemcpyAsync(to, src.p, bytes, cudaMemcpyDeviceToHost, on(q)));
 }
 
 static void op_sync(queue *q)
 {
     assert(!q->graphs.recording);
-    if (q->beside) note(q, "a step", cudaStreamSynchronize(q->side));
-    note(q, "a step", cudaStreamSynchronize(on(q)));
+    if (q->beside) note_status(q, "a step", cudaStreamSynchronize(q->side));
+    note_status(q, "a step", cudaStreamSynchronize(on(q)));
     forget_made(q); /* buffers may come and go now */
     for (int i = 0; i < q->n_landed; i++) memcpy(q->landed[i].to, q->landed[i].from, q->landed[i].bytes);
     q->n_landed     = 0;
@@ -323,12 +323,12 @@ static bool op_check(queue *q, err *e)
     return q->error == cudaSuccess || cuda_ok(q->error, ERR_UNAVAILABLE, q->failed, e);
 }
 
-static void op_mark(queue *q, int which) { note(q, "a mark", cudaEventRecord(q->mark[which], on(q))); }
+static void op_mark(queue *q, int which) { note_status(q, "a mark", cudaEventRecord(q->mark[which], on(q))); }
 
 static double op_between_s(queue *q, int from, int to)
 {
     float ms = 0;
-    note(q, "a mark", cudaEventElapsedTime(&ms, q->mark[from], q->mark[to]));
+    note_status(q, "a mark", cudaEventElapsedTime(&ms, q->mark[from], q->mark[to]));
     return 1e-3 * (double)ms;
 }
 
@@ -337,7 +337,7 @@ static bool op_replay(queue *q, uint64_t key)
     cudaError_t status;
     forget_made(q);
     bool there = graph_replay(&q->graphs, on(q), key, &status);
-    note(q, "a recorded step", status);
+    note_status(q, "a recorded step", status);
     return there;
 }
 
@@ -369,7 +369,7 @@ static const cuda_weight *packed(const weight *w) { return (const cuda_weight *)
 static void op_embed(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale)
 {
     wrote_f32(q, y, n_rows, table->n_in);
-    if (n_rows > 0) note(q, "embed", cuda_embed(on(q), y.p, packed(table), ids.p, n_rows, scale));
+    if (n_rows > 0) note_status(q, "embed", cuda_embed(on(q), y.p, packed(table), ids.p, n_rows, scale));
 }
 
 /* --- rows as f16 ---*/
@@ -404,7 +404,7 @@ static cuda_x prepare_x(queue *q, const weight *w, const float *x, int n_rows)
             return take_x_slot(q, i);
     int slot   = free_x(q, n_rows);
     q->x[slot] = (made){(const char *)x, bytes, n_rows, w->n_in, 0};
-    note(q, "convert", cuda_convert(on(q), q->s.x[slot], x, n_rows, w->n_in));
+    note_status(q, "convert", cuda_convert(on(q), q->s.x[slot], x, n_rows, w->n_in));
     return take_x_slot(q, slot);
 }
 
@@ -448,7 +448,7 @@ static void op_matmuls(queue *q, const dev *y, const weight *const *w, int n_w, 
         for (n = 1; i + n < n_w && w[i + n]->type == w[i]->type; n++)
             a.part[a.n_parts++] = matmul_part(w[i + n], y[i + n]);
         assert(w[i]->n_in == w[0]->n_in);
-        note(q, "matmul", cuda_matmul(on(q), w[i]->type, &a));
+        note_status(q, "matmul", cuda_matmul(on(q), w[i]->type, &a));
     }
     for (int i = 0; i < n_w; i++) wrote_f32(q, y[i], n_rows, w[i]->n_out);
 }
@@ -486,7 +486,7 @@ static cuda_matmul_args experts_args(queue *q, dev y, const weight *w, bool x_pe
         a.run             = g.run;
         a.run_pairs       = g.run_pairs;
         a.n_runs          = g.n_runs;
-        if (!is_grouped(q, &g)) note(q, "group_pairs", cuda_group_pairs(on(q), &g));
+        if (!is_grouped(q, &g)) note_status(q, "group_pairs", cuda_group_pairs(on(q), &g));
     }
     return a;
 }
@@ -496,7 +496,7 @@ static void op_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_pe
     if (n_rows < 1) return;
     cuda_matmul_args a = experts_args(q, y, w, x_per_slot, id, n_rows, n_slots);
     a.x                = prepare_x(q, w, x.p, x_per_slot ? a.n_pairs : n_rows);
-    note(q, "matmul_experts", cuda_matmul(on(q), w->type, &a));
+    note_status(q, "matmul_experts", cuda_matmul(on(q), w->type, &a));
     wrote_f32(q, y, a.n_pairs, w->n_out);
 }
 
@@ -507,14 +507,14 @@ static void op_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float 
 {
     wrote_f32(q, y, n_rows, n);
     cuda_x to = n_rows > q->lim.max_rows ? (cuda_x){0} : room_for_x(q, y, n_rows, n);
-    if (n_rows > 0) note(q, "rms_norm", cuda_rms_norm(on(q), y.p, to, NULL, x.p, w.p, n_rows, n, eps, 1));
+    if (n_rows > 0) note_status(q, "rms_norm", cuda_rms_norm(on(q), y.p, to, NULL, x.p, w.p, n_rows, n, eps, 1));
 }
 
 static void op_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale)
 {
     wrote_f32(q, y, n_rows, n);
     if (n_rows > 0)
-        note(q, "rms_norm_add", cuda_rms_norm(on(q), y.p, (cuda_x){0}, res.p, x.p, w.p, n_rows, n, eps, scale));
+        note_status(q, "rms_norm_add", cuda_rms_norm(on(q), y.p, (cuda_x){0}, res.p, x.p, w.p, n_rows, n, eps, scale));
 }
 
 static void op_norms(queue *q, const norm_rows *c, int n_rows)
@@ -540,7 +540,7 @@ static void op_norms(queue *q, const norm_rows *c, int n_rows)
         a.out[i].w  = c->out[i].w.p;
         a.out[i].to = room_for_x(q, c->out[i].y, n_rows, c->n);
     }
-    note(q, "norms", cuda_norms(on(q), &a, n_rows));
+    note_status(q, "norms", cuda_norms(on(q), &a, n_rows));
 }
 
 static void op_heads(queue *q, const head_rows *h, const step_rows *rows)
@@ -564,7 +564,7 @@ static void op_heads(queue *q, const head_rows *h, const step_rows *rows)
                          .eps         = h->eps};
     assert(h->c->head_dim <= OPS_MAX_HEAD_DIM && h->rope.n_dims % 2 == 0 && h->rope.n_dims <= h->c->head_dim);
     wrote_f32(q, h->q, rows->n_rows, h->n_heads * h->c->head_dim);
-    if (rows->n_rows > 0) note(q, "heads", cuda_heads(on(q), &a, rows->n_rows));
+    if (rows->n_rows > 0) note_status(q, "heads", cuda_heads(on(q), &a, rows->n_rows));
 }
 
 static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, const rope_params *p)
@@ -573,14 +573,16 @@ static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int hea
     assert(p->n_dims % 2 == 0 && p->n_dims <= head_dim);
     wrote_f32(q, x, rows->n_rows, n_heads * head_dim);
     if (rows->n_rows > 0)
-        note(q, "rope", cuda_rope(on(q), x.p, rows->pos.p, rows->section_pos.p, &v, rows->n_rows, n_heads, head_dim));
+        note_status(q, "rope",
+                    cuda_rope(on(q), x.p, rows->pos.p, rows->section_pos.p, &v, rows->n_rows, n_heads, head_dim));
 }
 
 static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
 {
     wrote_f32(q, y, n_rows, n);
     cuda_x to = room_for_x(q, y, n_rows, n);
-    if (n_rows > 0) note(q, "gated", cuda_gated(on(q), y.p, to, gate.p, gate_stride, up.p, up_stride, n_rows, n, act));
+    if (n_rows > 0)
+        note_status(q, "gated", cuda_gated(on(q), y.p, to, gate.p, gate_stride, up.p, up_stride, n_rows, n, act));
 }
 
 static void op_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
@@ -589,7 +591,7 @@ static void op_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int
     assert(n_slots <= n_experts);
     wrote_f32(q, id, n_rows, n_slots);
     wrote_f32(q, w, n_rows, n_slots);
-    if (n_rows > 0) note(q, "router", cuda_router(on(q), &a, n_rows));
+    if (n_rows > 0) note_status(q, "router", cuda_router(on(q), &a, n_rows));
 }
 
 static cuda_router_args router_args(const expert_rows *e)
@@ -611,9 +613,9 @@ static void route(queue *q, const expert_rows *e, int n_rows)
     wrote_chosen(q, e, n_rows);
     if (n_rows > 1 && e->down->n_mats == e->n_experts && cuda_route_fits(n_rows, e->n_experts, e->n_slots)) {
         is_grouped(q, &g);
-        note(q, "router", cuda_route(on(q), &r, &g));
+        note_status(q, "router", cuda_route(on(q), &r, &g));
     } else
-        note(q, "router", cuda_router(on(q), &r, n_rows));
+        note_status(q, "router", cuda_router(on(q), &r, n_rows));
 }
 
 /* One row's experts: one kernel makes the choice, gate, up and act. */
@@ -624,7 +626,7 @@ static void experts_inner_one(queue *q, const expert_rows *e)
     a.router           = router_args(e);
     a.act              = (int)e->kind;
     a.gives            = true;
-    note(q, "matmul_experts", cuda_matmul(on(q), e->gate_up->type, &a));
+    note_status(q, "matmul_experts", cuda_matmul(on(q), e->gate_up->type, &a));
     wrote_f32(q, e->act, a.n_pairs, e->n_ff);
     wrote_chosen(q, e, 1);
 }
@@ -637,7 +639,7 @@ static void experts_inner(queue *q, const expert_rows *e, int n_rows)
     cuda_matmul_args a = experts_args(q, e->inner, w, false, e->id, n_rows, K);
     a.x                = prepare_x(q, w, e->x.p, n_rows);
     a.gives            = true;
-    note(q, "matmul_experts", cuda_matmul(on(q), w->type, &a));
+    note_status(q, "matmul_experts", cuda_matmul(on(q), w->type, &a));
     wrote_f32(q, e->inner, a.n_pairs, w->n_out);
     if (e->gate_up)
         op_gated(q, e->act, e->inner, 2 * F, dev_at_f32(e->inner, (size_t)F), 2 * F, n_rows * K, F, e->kind);
@@ -666,33 +668,33 @@ static void op_experts(queue *q, const expert_rows *e, int n_rows)
     else
         a.x = prepare_x(q, e->down, e->act.p, a.n_pairs);
     a.settled = true;
-    note(q, "matmul_experts", cuda_matmul(on(q), e->down->type, &a));
+    note_status(q, "matmul_experts", cuda_matmul(on(q), e->down->type, &a));
     wrote_f32(q, e->y, a.n_pairs, e->down->n_out);
 }
 
 static void op_experts_sum(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n)
 {
     wrote_f32(q, y, n_rows, n);
-    if (n_rows > 0) note(q, "experts_sum", cuda_experts_sum(on(q), y.p, x.p, w.p, n_rows, n_slots, n));
+    if (n_rows > 0) note_status(q, "experts_sum", cuda_experts_sum(on(q), y.p, x.p, w.p, n_rows, n_slots, n));
 }
 
 static void op_add(queue *q, dev y, dev a, dev b, size_t n, float scale)
 {
     wrote(q, y.p, n * sizeof(float));
-    if (n) note(q, "add", cuda_add(on(q), y.p, a.p, b.p, n, scale));
+    if (n) note_status(q, "add", cuda_add(on(q), y.p, a.p, b.p, n, scale));
 }
 
 static void op_softcap(queue *q, dev x, size_t n, float cap)
 {
     wrote(q, x.p, n * sizeof(float));
-    if (n) note(q, "softcap", cuda_softcap(on(q), x.p, n, cap));
+    if (n) note_status(q, "softcap", cuda_softcap(on(q), x.p, n, cap));
 }
 
 static void op_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n)
 {
     wrote_f32(q, y, n_rows, y_stride > n ? y_stride : n);
     if (n_rows > 0 && n > 0)
-        note(q, "copy_rows", cuda_copy_rows(on(q), y.p, y_stride, x.p, x_stride, idx.p, n_rows, n));
+        note_status(q, "copy_rows", cuda_copy_rows(on(q), y.p, y_stride, x.p, x_stride, idx.p, n_rows, n));
 }
 
 /* --- the paged cache ------------------------------------------------------------------------------*/
@@ -701,14 +703,15 @@ static void op_kv_store(queue *q, const kv_class *c, int layer, const step_rows 
 {
     kv_view cache = kv_view_of(c);
     if (rows->n_rows > 0)
-        note(q, "kv_store", cuda_kv_store(on(q), &cache, layer, rows->lane.p, rows->slot.p, k.p, v.p, rows->n_rows));
+        note_status(q, "kv_store",
+                    cuda_kv_store(on(q), &cache, layer, rows->lane.p, rows->slot.p, k.p, v.p, rows->n_rows));
 }
 
 static void op_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p)
 {
     kv_view   cache = kv_view_of(c);
     rope_view v     = rope_view_of(p);
-    if (n_items > 0) note(q, "kv_move", cuda_kv_move(on(q), &cache, items.p, n_items, &v));
+    if (n_items > 0) note_status(q, "kv_move", cuda_kv_move(on(q), &cache, items.p, n_items, &v));
 }
 
 /* Returns whether tiles run in parallel. Depends on shapes alone, so that a captured launch stays valid as a sequence
@@ -767,7 +770,7 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
     int chunk             = mma_chunk(&m);
     if (split_tiles(&a)) a.partial = q->partial;
     if (chunk) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim);
-    note(q, "attention", chunk ? cuda_attention_mma(on(q), &m, chunk) : cuda_attention(on(q), &a));
+    note_status(q, "attention", chunk ? cuda_attention_mma(on(q), &m, chunk) : cuda_attention(on(q), &a));
 }
 
 /* --- picking --------------------------------------------------------------------------------------*/
@@ -776,13 +779,14 @@ static void op_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab)
 {
     assert(n_rows <= q->lim.max_rows);
     wrote_f32(q, id, n_rows, 1);
-    if (n_rows > 0) note(q, "argmax", cuda_argmax(on(q), id.p, logits.p, q->s.argmax, n_rows, n_vocab));
+    if (n_rows > 0) note_status(q, "argmax", cuda_argmax(on(q), id.p, logits.p, q->s.argmax, n_rows, n_vocab));
 }
 
 static void op_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab)
 {
     wrote_f32(q, id, n_rows, 1);
-    if (n_rows > 0) note(q, "sample", cuda_sample(on(q), id.p, logits.p, q->s.candidates, params.p, n_rows, n_vocab));
+    if (n_rows > 0)
+        note_status(q, "sample", cuda_sample(on(q), id.p, logits.p, q->s.candidates, params.p, n_rows, n_vocab));
 }
 
 static void op_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft)
@@ -790,32 +794,32 @@ static void op_sample_top(queue *q, dev out, dev logits, dev params, int n_rows,
     assert(n_vocab <= q->lim.max_vocab && n_top <= SAMPLE_TOP_MAX && soft > 0);
     forget_made(q);
     if (n_rows > 0)
-        note(q, "sample_top",
-             cuda_sample_top(on(q), out.p, logits.p, params.p, q->s.scores, n_rows, n_vocab, n_top, soft));
+        note_status(q, "sample_top",
+                    cuda_sample_top(on(q), out.p, logits.p, params.p, q->s.scores, n_rows, n_vocab, n_top, soft));
 }
 
 static void op_change_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)
 {
     forget_made(q);
-    if (n_items > 0) note(q, "change_logits", cuda_change_logits(on(q), logits.p, n_vocab, items.p, n_items));
+    if (n_items > 0) note_status(q, "change_logits", cuda_change_logits(on(q), logits.p, n_vocab, items.p, n_items));
 }
 
 static void op_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)
 {
     forget_made(q);
-    if (n_items > 0) note(q, "restore_logits", cuda_restore_logits(on(q), logits.p, n_vocab, items.p, n_items));
+    if (n_items > 0) note_status(q, "restore_logits", cuda_restore_logits(on(q), logits.p, n_vocab, items.p, n_items));
 }
 
 static void op_mask_logits(queue *q, dev logits, int n_vocab, dev masks, dev rows, int n)
 {
     forget_made(q);
-    if (n > 0) note(q, "mask_logits", cuda_mask_logits(on(q), logits.p, n_vocab, masks.p, rows.p, n));
+    if (n > 0) note_status(q, "mask_logits", cuda_mask_logits(on(q), logits.p, n_vocab, masks.p, rows.p, n));
 }
 
 static void op_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top)
 {
     forget_made(q);
-    if (n_rows > 0) note(q, "logprobs", cuda_logprobs(on(q), out.p, logits.p, id.p, n_rows, n_vocab, n_top));
+    if (n_rows > 0) note_status(q, "logprobs", cuda_logprobs(on(q), out.p, logits.p, id.p, n_rows, n_vocab, n_top));
 }
 
 static void op_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
@@ -823,8 +827,8 @@ static void op_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_ro
 {
     forget_made(q);
     if (n_rows > 0)
-        note(q, "scatter_logits",
-             cuda_scatter_logits(on(q), y.p, x.p, sel.p, map.p, n_rows, n_slots, n, n_vocab, below));
+        note_status(q, "scatter_logits",
+                    cuda_scatter_logits(on(q), y.p, x.p, sel.p, map.p, n_rows, n_slots, n, n_vocab, below));
 }
 
 const ops cuda_table = {

@@ -59,17 +59,17 @@ static size_t first_row(const cuda_weight *w, size_t panel)
     return panel / n * (size_t)w->pub.n_out + panel % n * PANEL_OUTS;
 }
 
-static bool send_panels(backend *b, int turn, const cuda_weight *w, const weight_src *s, cuda_repack_args *a, err *e)
+static bool send_panels(backend *b, int stage, const cuda_weight *w, const weight_src *s, cuda_repack_args *a, err *e)
 {
     static const char doing[] = "sending weights";
     size_t            from = a->first_row * row_bytes(s), to = first_row(w, a->first_panel + a->count) * row_bytes(s);
-    copy_job          j = {(const char *)s->data + from, b->stage[turn], to - from};
-    if (!cuda_ok(cudaEventSynchronize(b->sent[turn]), ERR_UNAVAILABLE, doing, e)) return false;
+    copy_job          j = {(const char *)s->data + from, b->stage[stage], to - from};
+    if (!cuda_ok(cudaEventSynchronize(b->sent[stage]), ERR_UNAVAILABLE, doing, e)) return false;
     pool_run(b->pool, (int)((j.bytes + CHUNK_BYTES - 1) / CHUNK_BYTES), copy_chunk, &j);
-    a->file            = b->raw[turn];
-    cudaError_t status = cudaMemcpyAsync(b->raw[turn], j.to, j.bytes, cudaMemcpyHostToDevice, b->load);
+    a->file            = b->raw[stage];
+    cudaError_t status = cudaMemcpyAsync(b->raw[stage], j.to, j.bytes, cudaMemcpyHostToDevice, b->load);
     if (status == cudaSuccess) status = cuda_repack(b->load, s->type, a);
-    if (status == cudaSuccess) status = cudaEventRecord(b->sent[turn], b->load);
+    if (status == cudaSuccess) status = cudaEventRecord(b->sent[stage], b->load);
     if (!cuda_ok(status, ERR_UNAVAILABLE, doing, e)) return false;
     if (s->took) s->took(s->ctx, to);
     return true;
@@ -79,8 +79,8 @@ static bool send_panels(backend *b, int turn, const cuda_weight *w, const weight
 static bool send_weight(backend *b, const cuda_weight *w, const weight_src *s, err *e)
 {
     size_t n = (size_t)w->n_panels * (size_t)s->n_mats, max = STAGE_BYTES / (PANEL_OUTS * row_bytes(s)), count;
-    int    turn = 0;
-    for (size_t panel = 0; panel < n; panel += count, turn = (turn + 1) % STAGES) {
+    int    stage = 0;
+    for (size_t panel = 0; panel < n; panel += count, stage = (stage + 1) % STAGES) {
         count              = n - panel < max ? n - panel : max;
         cuda_repack_args a = {.to          = w->data,
                               .first_panel = panel,
@@ -90,7 +90,7 @@ static bool send_weight(backend *b, const cuda_weight *w, const weight_src *s, e
                               .n_in        = s->n_in,
                               .n_out       = s->n_out,
                               .largest     = b->largest};
-        if (!send_panels(b, turn, w, s, &a, e)) return false;
+        if (!send_panels(b, stage, w, s, &a, e)) return false;
     }
     return true;
 }
@@ -110,7 +110,7 @@ static void choose_scale(cuda_weight *w, float largest)
     w->down = ldexpf(1, -up);
 }
 
-static bool load(backend *b, cuda_weight *w, const weight_src *s, err *e)
+static bool load_weight(backend *b, cuda_weight *w, const weight_src *s, err *e)
 {
     static const char doing[] = "sending weights";
     float             largest = 0;
@@ -148,7 +148,7 @@ bool cuda_weight_load(const ops *o, weight **out, const weight_src *s, err *e)
                        .n_panels    = (int)per_mat,
                        .up          = 1,
                        .down        = 1};
-    if (!cuda_take(b, &w->data, bytes, "a weight", e) || !load(b, w, s, e)) {
+    if (!cuda_take(b, &w->data, bytes, "a weight", e) || !load_weight(b, w, s, e)) {
         cuda_weight_free(o, &w->pub);
         return false;
     }

@@ -25,7 +25,7 @@ float ref_kv_get(cache_type type, const void *vec, int i)
     return type == CACHE_F32 ? ((const float *)vec)[i] : f16_to_f32(((const uint16_t *)vec)[i]);
 }
 
-static void store(void *to, cache_type type, const float *x, int n)
+static void store_values(void *to, cache_type type, const float *x, int n)
 {
     if (type == CACHE_F32) memcpy(to, x, (size_t)n * sizeof *x);
     if (type == CACHE_F16)
@@ -39,30 +39,32 @@ void ref_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows,
     for (int r = 0; r < rows->n_rows; r++)
         for (int h = 0; h < c->n_kv_heads; h++) {
             size_t at = ((size_t)r * (size_t)c->n_kv_heads + (size_t)h) * (size_t)c->head_dim;
-            store(ref_kv_at(c, layer, KV_K, h, lane[r], slot[r]), c->types.k, (const float *)k.p + at, c->head_dim);
-            store(ref_kv_at(c, layer, KV_V, h, lane[r], slot[r]), c->types.v, (const float *)v.p + at, c->head_dim);
+            store_values(ref_kv_at(c, layer, KV_K, h, lane[r], slot[r]), c->types.k, (const float *)k.p + at,
+                         c->head_dim);
+            store_values(ref_kv_at(c, layer, KV_V, h, lane[r], slot[r]), c->types.v, (const float *)v.p + at,
+                         c->head_dim);
         }
 }
 
-static void move_turned(void *to, const void *from, const kv_class *c, int32_t turn, const rope_params *p)
+static void move_rotated(void *to, const void *from, const kv_class *c, int32_t rotation, const rope_params *p)
 {
     float x[OPS_MAX_HEAD_DIM];
     for (int i = 0; i < c->head_dim; i++) x[i] = ref_kv_get(c->types.k, from, i);
-    ref_rotate_head(x, p, turn, NULL);
-    store(to, c->types.k, x, c->head_dim);
+    ref_rotate_head(x, p, rotation, NULL);
+    store_values(to, c->types.k, x, c->head_dim);
 }
 
 static void move_slot(const kv_class *c, kv_move_item m, const rope_params *p)
 {
-    assert(p || m.turn == 0);
+    assert(p || m.rotation == 0);
     for (int layer = 0; layer < c->n_layers; layer++)
         for (int h = 0; h < c->n_kv_heads; h++)
             for (int kv = KV_K; kv <= KV_V; kv++) {
                 size_t      bytes = cache_code_bytes(cache_layout_of(type_of(c, kv)), c->head_dim);
                 void       *to    = ref_kv_at(c, layer, kv, h, m.to_lane, m.to);
                 const void *from  = ref_kv_at(c, layer, kv, h, m.from_lane, m.from);
-                if (kv == KV_K && m.turn)
-                    move_turned(to, from, c, m.turn, p);
+                if (kv == KV_K && m.rotation)
+                    move_rotated(to, from, c, m.rotation, p);
                 else
                     memmove(to, from, bytes);
             }

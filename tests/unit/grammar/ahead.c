@@ -72,10 +72,10 @@ TEST(grammar_ahead_is_what_must_follow)
     grammar_machine *m = rig_gbnf(t, v, "root ::= \"the same words\" <|tool_call> \"again\" (\"a\" | \"b\")");
     grammar_state    s = grammar_start(m);
     int32_t          out[64];
-    int              n = grammar_ahead(m, s, out, 64);
+    int              n = grammar_forced_tokens(m, s, out, 64);
     CHECK(n > 2 && n < 20);
-    CHECK_INT(grammar_ahead(m, s, out, 2), 2);
-    n = grammar_ahead(m, s, out, 64);
+    CHECK_INT(grammar_forced_tokens(m, s, out, 2), 2);
+    n = grammar_forced_tokens(m, s, out, 64);
     for (int i = 0; i < n && s >= 0; i++) {
         grammar_state to = grammar_take(m, s, out[i]);
         grammar_drop(m, s);
@@ -83,7 +83,7 @@ TEST(grammar_ahead_is_what_must_follow)
     }
     CHECK(s >= 0);
     CHECK_INT(grammar_distance(m, s), 1);
-    CHECK_INT(grammar_ahead(m, s, out, 64), 0);
+    CHECK_INT(grammar_forced_tokens(m, s, out, 64), 0);
     grammar_drop(m, s);
     rig_free(m);
 }

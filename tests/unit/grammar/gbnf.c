@@ -197,15 +197,15 @@ TEST(grammar_ahead_is_what_must_come)
     grammar_machine *m = rig_gbnf(t, v, "root ::= \"abc\" (\"def\" | \"deg\") \"h\"?");
     grammar_state    s = grammar_start(m), a;
     int32_t          out[16];
-    int              n = grammar_ahead(m, s, out, 16);
+    int              n = grammar_forced_tokens(m, s, out, 16);
     buf              text;
     buf_init(&text, 64);
     tok_decode(v->tok, out, (size_t)n, false, &text);
     CHECK_STR(buf_str(&text), STR("abcde"));
     buf_deinit(&text);
-    CHECK_INT(grammar_ahead(m, s, out, 1), 1);
+    CHECK_INT(grammar_forced_tokens(m, s, out, 1), 1);
     a = grammar_take_bytes(m, s, STR("abcdef"));
-    CHECK_INT(grammar_ahead(m, a, out, 16), 0); /* it may end here */
+    CHECK_INT(grammar_forced_tokens(m, a, out, 16), 0); /* it may end here */
     grammar_drop(m, a);
     grammar_drop(m, s);
     rig_free(m);

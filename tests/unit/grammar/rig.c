@@ -169,7 +169,7 @@ bool rig_must_end(grammar_machine *m, const rig_vocab *v, grammar_state s)
 int32_t rig_next(grammar_machine *m, grammar_state s)
 {
     int32_t id;
-    return grammar_ahead(m, s, &id, 1) == 1 ? id : -1;
+    return grammar_forced_tokens(m, s, &id, 1) == 1 ? id : -1;
 }
 
 rig_verdict rig_follow(grammar_machine *m, str text)

@@ -40,7 +40,7 @@ static void wait_for(http_client *c, got *g, int n)
 {
     double end = clock_s() + 10;
     for (bool all = false; !all && clock_s() < end;) {
-        http_client_turn(c, clock_s() + 0.1);
+        http_client_poll(c, clock_s() + 0.1);
         all = true;
         for (int i = 0; i < n; i++) all = all && g[i].n_ends;
     }
@@ -93,9 +93,9 @@ static void check_all(test_case *t, http_client *c)
     CHECK(!g.ok && strstr(g.why.text, "in the middle of its response"));
     buf_deinit(&g.body);
     http_fetch *f = start(c, &g, "/wait", (str){0});
-    for (int i = 0; i < 5; i++) http_client_turn(c, clock_s() + 0.01);
+    for (int i = 0; i < 5; i++) http_client_poll(c, clock_s() + 0.01);
     http_fetch_cancel(f);
-    http_client_turn(c, clock_s());
+    http_client_poll(c, clock_s());
     CHECK_INT(g.n_ends, 0);
     buf_deinit(&g.body);
     fetch(c, &g, "/refused", (str){large, sizeof large}); /* answered before the body is sent */
@@ -200,7 +200,7 @@ TEST(http_client_tells_of_failures_later)
     for (int i = 0; i < 3; i++) f[i] = start(c, &g[i], "/", (str){0});
     for (int i = 0; i < 3; i++) CHECK_INT(g[i].n_ends, 0);
     http_fetch_cancel(f[1]);
-    http_client_turn(c, clock_s() + 5);
+    http_client_poll(c, clock_s() + 5);
     for (int i = 0; i < 3; i++) {
         CHECK_INT(g[i].n_ends, i != 1);
         if (i != 1) CHECK_MSG(!g[i].ok && strstr(g[i].why.text, "255.255.255.255"), "%s", g[i].why.text);
@@ -225,7 +225,7 @@ TEST(http_client_cancels_any_of_many)
     if (!CHECK_OK(open_client(&c, y, "http://127.0.0.1", &co, &e), e)) return;
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < MANY; i++) f[i] = start(c, &g[i], "/stream?40", (str){0});
-        for (int turn = 0; turn < round; turn++) http_client_turn(c, clock_s() + 0.002);
+        for (int turn = 0; turn < round; turn++) http_client_poll(c, clock_s() + 0.002);
         for (int i = 0; i < MANY; i++)
             if ((i * 5 + round) % 3 == 0 && !g[i].n_ends) {
                 http_fetch_cancel(f[i]);

@@ -14,7 +14,7 @@ enum { MAX_HEAD = 1024, MAX_FIELDS = 8, MAX_BODY = 100 };
 typedef struct {
     http_scan    scan;
     http_head    head;
-    http_body    left;
+    http_body    bytes_left;
     buf          body;
     http_verdict verdict;
     size_t       used;
@@ -31,10 +31,10 @@ static void parse(parsed *p, str in)
     p->verdict = http_head_parse(&p->head, &p->scan, MAX_FIELDS, MAX_BODY);
     if (p->verdict.status) return;
     size_t used = 0;
-    http_body_init(&p->left, &p->head, MAX_BODY);
-    p->verdict = http_body_read(&p->left, (str){in.s + p->used, in.n - p->used}, &used, &p->body);
+    http_body_init(&p->bytes_left, &p->head, MAX_BODY);
+    p->verdict = http_body_read(&p->bytes_left, (str){in.s + p->used, in.n - p->used}, &used, &p->body);
     p->used += used;
-    p->done = !p->verdict.status && p->left.state == BODY_DONE;
+    p->done = !p->verdict.status && p->bytes_left.state == BODY_DONE;
 }
 
 static void drop(parsed *p)

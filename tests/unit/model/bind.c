@@ -60,7 +60,7 @@ static void check_load(test_case *t, const checkpoint *cp, const char *device)
         CHECK_INT(at.total, cp->bytes);
         CHECK_INT(at.backwards, 0);
         CHECK(at.calls >= (int)(at.done / (16 * MiB))); /* told on the way, not at the end */
-        CHECK(at.most < AHEAD_BYTES + 24 * MiB);        /* what was packed went, and not too much came */
+        CHECK(at.most < PREFETCH_BYTES + 24 * MiB);     /* what was packed went, and not too much came */
     }
     bind_end(&b);
     owned_free(&own);

@@ -18,7 +18,7 @@
     "[{\"function\":{\"name\":\"get_weather\",\"strict\":true,\"parameters\":{\"type\":\"object\",\"properties\":{"    \
     "\"city\":{\"enum\":[\"Oslo\",\"Rome\"]}},\"required\":[\"city\"]}}}]"
 
-static const tandem_grammar forms[] = {
+static const tandem_grammar grammars[] = {
     {.kind = TANDEM_GRAMMAR_SCHEMA, .text = PERSON},
     {.kind = TANDEM_GRAMMAR_SCHEMA, .text = PERSON, .may_think = true},
     {.kind = TANDEM_GRAMMAR_SCHEMA, .text = PERSON, .in_thought = true, .may_call = true},
@@ -62,10 +62,10 @@ TEST_LONG(constrained_text_does_not_depend_on_guesses)
     nano_options(&o);
     o.max_lanes = N;
     if (!nano_open(t, &e, &o)) return;
-    for (size_t i = 0; i < COUNT(forms); i++)
+    for (size_t i = 0; i < COUNT(grammars); i++)
         for (int seed = 0; seed < (test_full() && !NANO_SLOW ? 4 : 1); seed++)
             for (int temp = 0; temp < 2; temp++) {
-                form_request(e, &r, &forms[i], seed == 1 ? 30 : 90, (float)temp, (uint64_t)(seed + 10 * (int)i));
+                form_request(e, &r, &grammars[i], seed == 1 ? 30 : 90, (float)temp, (uint64_t)(seed + 10 * (int)i));
                 r.spec.method = TANDEM_SPEC_OFF;
                 nano_ask(t, e, &r, &plain);
                 CHECK(plain.n > 0 && plain.result.finish != TANDEM_FINISH_ERROR);
@@ -108,12 +108,12 @@ TEST(constrained_answers_end_before_the_limit)
     nano_options(&o);
     o.n_ctx = 512;
     if (!nano_open(t, &e, &o)) return;
-    form_request(e, &r, &forms[0], 400, 1, 4);
+    form_request(e, &r, &grammars[0], 400, 1, 4);
     nano_ask(t, e, &r, &plain);
     CHECK_INT(plain.result.finish, TANDEM_FINISH_STOP);
     int least = 0;
     for (int n = 1; n < plain.n; n += test_full() && !NANO_SLOW ? 1 : 5) {
-        form_request(e, &r, &forms[0], n, 1, 4);
+        form_request(e, &r, &grammars[0], n, 1, 4);
         r.spec.method = TANDEM_SPEC_OFF;
         nano_ask(t, e, &r, &shortest);
         CHECK_INT(shortest.result.finish, TANDEM_FINISH_LENGTH);
@@ -147,7 +147,7 @@ TEST(constrained_thoughts_end_before_the_limit)
     close = marker.p[0];
     tandem_ids_free(&marker);
     for (int n = 24; n < 60; n += 6) {
-        form_request(e, &r, &forms[2], n, 1, (uint64_t)n);
+        form_request(e, &r, &grammars[2], n, 1, (uint64_t)n);
         r.grammar.may_call = false;
         nano_ask(t, e, &r, &a);
         int at = 0;
@@ -170,7 +170,7 @@ TEST(constrained_logprobs_do_not_depend_on_guesses)
     nano_options(&o);
     if (!nano_open(t, &e, &o)) return;
     for (int m = TANDEM_SPEC_OFF; m <= TANDEM_SPEC_AUTO; m++) {
-        form_request(e, &r, &forms[0], 20, 1, 7);
+        form_request(e, &r, &grammars[0], 20, 1, 7);
         r.logprobs     = 1;
         r.spec.method  = (tandem_method)m;
         tandem_job  *j = nano_submit(t, e, &r);
@@ -235,7 +235,7 @@ TEST(constrained_trouble_is_its_own)
     nano_answer    alone, a;
     nano_options(&o);
     if (!nano_open(t, &e, &o)) return;
-    form_request(e, &r, &forms[0], 60, 1, 1);
+    form_request(e, &r, &grammars[0], 60, 1, 1);
     nano_ask(t, e, &r, &alone);
     tandem_error why   = {0};
     tandem_job  *other = nano_submit(t, e, &r), *j = NULL;
@@ -293,7 +293,7 @@ TEST_LONG(constrained_grammars_are_shared_and_forgotten)
         pthread_create(&thread[i], NULL, send_many, &s[i]);
     }
     for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
-    form_request(e, &r, &forms[0], 60, 1, 1);
+    form_request(e, &r, &grammars[0], 60, 1, 1);
     tandem_job *last = nano_submit(t, e, &r);
     tandem_close(e);
     CHECK(tandem_job_result(last));

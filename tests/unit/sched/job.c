@@ -160,8 +160,8 @@ TEST(job_limits_of_numbers)
 
 TEST(sched_nothing_is_fine_to_free)
 {
-    forms_free(NULL);
-    form_drop(NULL);
+    grammar_cache_free(NULL);
+    response_grammar_drop(NULL);
     settings_file_close(NULL);
 }
 
@@ -480,7 +480,7 @@ TEST(job_readers_are_told)
     keep_all(j, 8);                               /* 6, 7, 8 and END */
     CHECK(!tandem_job_result(j));
     job_finish(j);
-    CHECK(told == 5 && tandem_job_result(j) && !j->form);
+    CHECK(told == 5 && tandem_job_result(j) && !j->compiled);
     CHECK_INT(tandem_job_result(j)->usage.completion_tokens, 10);
     CHECK_INT(tandem_poll(j, x, 8), 7);
     CHECK(x[6].is_stop && !x[5].is_stop);

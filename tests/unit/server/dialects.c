@@ -273,7 +273,7 @@ TEST(dialects_logit_bias_by_pairs_and_texts)
 TEST(dialects_of_constraints)
 {
     static const struct {
-        const char         *body, *held_by;
+        const char         *body, *grammar_field;
         tandem_grammar_kind kind;
         const char         *text; /* NULL: none */
     } k[] = {
@@ -304,8 +304,10 @@ TEST(dialects_of_constraints)
     for (size_t i = 0; i < COUNT(k); i++) {
         const tandem_grammar *g = &ask(&x, FIELD_CHAT, k[i].body)->grammar;
         CHECK_MSG(g->kind == k[i].kind &&
-                      (k[i].held_by ? x.r.held_by && !strcmp(x.r.held_by, k[i].held_by) : !x.r.held_by),
-                  "%s: kind %d, held by %s", k[i].body, (int)g->kind, x.r.held_by ? x.r.held_by : "nothing");
+                      (k[i].grammar_field ? x.r.grammar_field && !strcmp(x.r.grammar_field, k[i].grammar_field)
+                                          : !x.r.grammar_field),
+                  "%s: kind %d, held by %s", k[i].body, (int)g->kind,
+                  x.r.grammar_field ? x.r.grammar_field : "nothing");
         if (k[i].text) CHECK_STR(((str){g->text, g->n_text}), str_of(k[i].text));
         request_forget(&x.r);
     }
@@ -337,10 +339,10 @@ TEST(dialects_functions_are_tools)
     if (!open_engine(t, &x)) return;
     ask(&x, FIELD_CHAT, CHAT(FUNCTIONS));
     CHECK(x.r.chat->n_tools == 2 && str_is(x.r.chat->tool[1].name, "sub") && x.r.chat->by_functions && x.r.one_call);
-    CHECK(!x.r.held_by);
+    CHECK(!x.r.grammar_field);
     request_forget(&x.r);
     ask(&x, FIELD_CHAT, CHAT(FUNCTIONS ",\"function_call\":\"auto\""));
-    CHECK(!x.r.held_by && x.r.chat->n_tools == 2);
+    CHECK(!x.r.grammar_field && x.r.chat->n_tools == 2);
     request_forget(&x.r);
     ask(&x, FIELD_CHAT, CHAT(FUNCTIONS ",\"function_call\":\"none\""));
     CHECK(x.r.no_calls && !x.r.chat->n_tools);

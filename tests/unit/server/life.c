@@ -99,7 +99,7 @@ TEST(server_holds_so_much_and_no_more)
     char       body[512];
     buf        large;
     rig_init(&r, t);
-    r.opt.max_held = 1 << 20;
+    r.opt.max_held_bytes = 1 << 20;
     rig_start(&r);
     buf_init(&large, 1 << 20);
     buf_puts(&large, "{\"x\":[0");
@@ -200,7 +200,7 @@ TEST(server_holds_replies_of_texts_until_they_are_sent)
     buf        text;
     int        small = 1 << 14;
     rig_init(&r, t);
-    r.opt.max_held = 48 << 20;
+    r.opt.max_held_bytes = 48 << 20;
     rig_start(&r);
     fill(&text, 700000, "\"with_pieces\":true,");
     int fd = rig_connect(&r);
@@ -238,8 +238,8 @@ TEST_LONG(server_has_room_for_log_probabilities_or_says_so)
     rig_reply  a;
     char       body[512];
     rig_init(&r, t);
-    r.engine_opt.n_ctx = 4096;
-    r.opt.max_held     = 8 << 20;
+    r.engine_opt.n_ctx   = 4096;
+    r.opt.max_held_bytes = 8 << 20;
     rig_start(&r);
     rig_post(&r, path, logprobs_of(body, 2000, false), &a);
     CHECK_INT(a.status, 400);

@@ -231,7 +231,7 @@ TEST(server_metrics_of_records)
                                        .route_reason      = "default"}}};
     tandem_result none  = {
          .usage = {.prompt_tokens = 7, .queue_s = 3, .prefill_s = 9, .decode_s = 9, .route_reason = ""}};
-    server_record left    = {.total_s = 8, .choice = {&two[0], &two[1]}, .again = {false, true}, .n_choices = 2};
+    server_record left = {.total_s = 8, .choice = {&two[0], &two[1]}, .shares_prompt = {false, true}, .n_choices = 2};
     server_record refused = {.status = 429, .delivered = true, .total_s = 100};
     server_record empty   = {.status = 200, .delivered = true, .total_s = 2, .choice = {&none}, .n_choices = 1};
     static const struct {
@@ -462,14 +462,15 @@ TEST(server_metrics_of_each_key)
                                               .completion_tokens = 9,
                                               .spec.drafted      = 4,
                                               .route_reason      = "default"}};
-    server_record r = {.tenant = "a", .total_s = 1, .choice = {&done, &done}, .again = {false, true}, .n_choices = 2};
-    buf           page;
+    server_record    r          = {
+                    .tenant = "a", .total_s = 1, .choice = {&done, &done}, .shares_prompt = {false, true}, .n_choices = 2};
+    buf page;
     buf_init(&page, 1 << 20);
     for (size_t i = 0; i < COUNT(statuses); i++) metrics_reply(m, STR("a"), statuses[i]);
     metrics_request(m, &r);
     metrics_tokens(m, STR("a"), 3, 3);
     metrics_note_live(m, STR("a"), true);
-    for (int again = 0; again < 2; again++) {
+    for (int shares_prompt = 0; shares_prompt < 2; shares_prompt++) {
         metrics_clear_live(m);
         metrics_note_live(m, STR("a"), true);
         metrics_note_live(m, STR("a"), false);

@@ -27,14 +27,14 @@ static const tandem_result answers[2] = {{.finish = TANDEM_FINISH_LENGTH,
                                                      .spec.accepted     = 6,
                                                      .route_reason      = ""}}};
 
-static const server_record two = {.id        = "req-1",
-                                  .endpoint  = "/v1/chat/completions",
-                                  .status    = 200,
-                                  .delivered = true,
-                                  .total_s   = 4,
-                                  .choice    = {&answers[0], &answers[1]},
-                                  .again     = {false, true},
-                                  .n_choices = 2};
+static const server_record two = {.id            = "req-1",
+                                  .endpoint      = "/v1/chat/completions",
+                                  .status        = 200,
+                                  .delivered     = true,
+                                  .total_s       = 4,
+                                  .choice        = {&answers[0], &answers[1]},
+                                  .shares_prompt = {false, true},
+                                  .n_choices     = 2};
 
 TEST(server_record_sums)
 {
@@ -59,8 +59,8 @@ TEST(server_record_sums)
     CHECK_NEAR(s.first_s, 0.625, 0);
     CHECK_NEAR(s.acceptance_length, 4, 0);
 
-    server_record prompts = two;
-    prompts.again[1]      = false;
+    server_record prompts    = two;
+    prompts.shares_prompt[1] = false;
     record_sum(&s, &prompts);
     CHECK_INT(s.prompt_tokens, 62);
     CHECK_INT(s.cached_tokens, 47);

@@ -410,7 +410,7 @@ TEST(request_forms)
 {
     static const struct {
         int                 endpoint;
-        const char         *body, *held_by;
+        const char         *body, *grammar_field;
         tandem_grammar_kind kind;
         bool                may_call;
     } good[] = {
@@ -477,7 +477,8 @@ TEST(request_forms)
     for (size_t i = 0; i < COUNT(good); i++) {
         const tandem_grammar *g = &ask(&x, good[i].endpoint, good[i].body)->grammar;
         CHECK_MSG(g->kind == good[i].kind && g->may_call == good[i].may_call, "%s: %d", good[i].body, g->kind);
-        CHECK_STR(str_of(x.r.held_by ? x.r.held_by : ""), str_of(good[i].held_by ? good[i].held_by : ""));
+        CHECK_STR(str_of(x.r.grammar_field ? x.r.grammar_field : ""),
+                  str_of(good[i].grammar_field ? good[i].grammar_field : ""));
         CHECK_INT(request_needs_compiling(&x.r), g->kind != TANDEM_GRAMMAR_NONE);
         request_forget(&x.r);
     }
@@ -529,7 +530,7 @@ TEST(request_errors_use_the_names_of_the_api)
     tandem_close(x.engine);
 }
 
-/* A form is compiled once for equal requests of a tenant; one that cannot be enforced is told by its field. */
+/* A grammar is compiled once for equal requests of a tenant; an error names the field of one that cannot be enforced. */
 TEST(request_forms_are_compiled_once)
 {
     static const char good[] = TEXT(",\"json_schema\":" SCHEMA), bad[] = TEXT(",\"grammar\":\"root ::= (\"");
@@ -541,9 +542,9 @@ TEST(request_forms_are_compiled_once)
     CHECK_MSG(request_compile(&x.r, x.engine, &cancel, &x.why) && !request_needs_compiling(&x.r), "%s", x.why.message);
     request_forget(&x.r);
     ask(&x, FIELD_TEXT, good);
-    CHECK(!request_needs_compiling(&x.r) && x.r.form);
+    CHECK(!request_needs_compiling(&x.r) && x.r.compiled);
     request_forget(&x.r);
-    CHECK(!x.r.form);
+    CHECK(!x.r.compiled);
     x.key = STR("other");
     ask(&x, FIELD_TEXT, good);
     CHECK(request_needs_compiling(&x.r));

@@ -14,7 +14,7 @@ enum { MAX_NEW = 48, LARGEST = 4, LEAST = 8 }; /* many times slower */
 #else
 enum { MAX_NEW = 60, LARGEST = MANY, LEAST = 200 };
 #endif
-static const int n_guesses[SPEC_METHODS] = {[SPEC_DFLASH] = 5, [SPEC_TREE] = 7, [SPEC_MTP] = 3, [SPEC_NGRAM] = 4};
+static const int n_draft[SPEC_METHODS] = {[SPEC_DFLASH] = 5, [SPEC_TREE] = 7, [SPEC_MTP] = 3, [SPEC_NGRAM] = 4};
 
 typedef struct {
     int     n; /* -1: not known */
@@ -62,7 +62,7 @@ static void on_round(void *ctx, const spec_round *r)
     story     *x    = &w->story[w->which[r->lane]];
     guess     *want = &x->at[r->method][r->n_text], got = guess_of(r);
     test_case *t = w->t;
-    if (r->n_want != n_guesses[r->method] || r->n > MOST) return; /* cut to what a step or a text has room for */
+    if (r->n_want != n_draft[r->method] || r->n > MOST) return; /* cut to what a step or a text has room for */
     if (w->learning) {
         *want = got;
         return;
@@ -198,7 +198,7 @@ static void learn_guesses(world *w, int p, spec_method m)
     const story *x = &w->story[p];
     begin(w, 0, p, m);
     while (x->n_prompt + w->n_out[0] < x->n - 1) {
-        spec_part part = {.lane = w->lane[0], .plan = {.method = m, .n = n_guesses[m]}};
+        spec_part part = {.lane = w->lane[0], .plan = {.method = m, .n = n_draft[m]}};
         if (!run(w, &part, 1)) return;
         keep(w, 0, 1);
     }
@@ -227,7 +227,7 @@ static bool step_some(world *w, const int *which, int n)
         int m   = below(w, SPEC_METHODS);
         part[i] = (spec_part){.lane     = w->lane[which[i]],
                               .max_rows = 1 + below(w, 48),
-                              .plan     = {.method = (spec_method)m, .n = n_guesses[m]}};
+                              .plan     = {.method = (spec_method)m, .n = n_draft[m]}};
     }
     if (!run(w, part, n)) return false;
     for (int i = 0; i < n; i++) keep(w, which[i], below(w, 4) ? MAX_NEW : below(w, 3));
@@ -319,7 +319,7 @@ static int64_t n_folded(const world *w) { return w->s->slots[DRAFTER_DFLASH].d->
 static void check_turn(test_case *t, world *w, const talk_turn *x)
 {
     spec_method m      = x->drafts ? SPEC_DFLASH : SPEC_OFF;
-    spec_part   plan   = {.lane = w->lane[x->lane], .plan = {.method = m, .n = n_guesses[m]}};
+    spec_part   plan   = {.lane = w->lane[x->lane], .plan = {.method = m, .n = n_draft[m]}};
     long        rounds = w->compared[m];
     int64_t     before = n_folded(w);
     if (!begin_at(w, x->lane, x->story, SPEC_AUTO, x->from, x->salt)) return;

@@ -87,10 +87,10 @@ static double best_fixed_rate(const world *w)
 typedef struct {
     double rate;                  /* tokens per second */
     int    rounds[SPEC_METHODS];  /* for merit */
-    int    guesses[SPEC_METHODS]; /* in them */
+    int    n_draft[SPEC_METHODS]; /* in them */
     int    trials;
     int    late_rounds[SPEC_METHODS]; /* the same, in the second half */
-    int    late_guesses[SPEC_METHODS];
+    int    late_n_draft[SPEC_METHODS];
 } outcome;
 
 static double uniform(uint64_t *seed) { return (double)(test_rand(seed) >> 11) * 0x1p-53; }
@@ -106,10 +106,10 @@ static void count_plan(outcome *o, const spec_plan *plan, int round)
     o->trials += plan->trial;
     if (plan->trial) return;
     o->rounds[plan->method]++;
-    o->guesses[plan->method] += plan->n;
+    o->n_draft[plan->method] += plan->n;
     if (round < ROUNDS / 2) return;
     o->late_rounds[plan->method]++;
-    o->late_guesses[plan->method] += plan->n;
+    o->late_n_draft[plan->method] += plan->n;
 }
 
 static void note_draft(cost_table *c, const spec_plan *plan, double seconds)
@@ -156,7 +156,7 @@ static outcome check_world(test_case *t, const world *w, double of_best)
 
 static double mean_length(const outcome *o, spec_method m)
 {
-    return o->rounds[m] ? (double)o->guesses[m] / o->rounds[m] : 0;
+    return o->rounds[m] ? (double)o->n_draft[m] / o->rounds[m] : 0;
 }
 
 TEST(policy_world_dense_rows_make_long_drafts)
@@ -294,7 +294,7 @@ TEST(policy_world_costs_change)
     w.late_step_s  = 0;
     w.late_per_row = 0.010;
     outcome o      = check_world(t, &w, 1);
-    CHECK_MSG(o.late_guesses[SPEC_DFLASH] < 4 * ROUNDS / 2, "%d guesses", o.late_guesses[SPEC_DFLASH]);
+    CHECK_MSG(o.late_n_draft[SPEC_DFLASH] < 4 * ROUNDS / 2, "%d guesses", o.late_n_draft[SPEC_DFLASH]);
     w.name         = "rows become cheap";
     w.per_row      = 0.030;
     w.late_per_row = 0.0003;
@@ -522,7 +522,7 @@ TEST(policy_idle_notes_count)
 }
 
 /* A drafter that has nothing to say is no reason to choose it. */
-TEST(policy_counts_missing_guesses)
+TEST(policy_counts_missing_draft_tokens)
 {
     policy     p = steady_policy(&NGRAM, 0, 0, 0.9);
     cost_table c = straight_costs(0.02, 0.002, 0, 0);

@@ -1,4 +1,4 @@
-#include "sched/forms.h"
+#include "sched/grammar_cache.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -9,58 +9,58 @@
 
 enum { KEY = 65, PARSE_MEMORY = 96 << 20, MAX_TOOLS = 1024 };
 
-struct answer_form {
-    answer_forms *of;
-    answer_form  *next; /* newest first */
-    char          key[KEY];
-    uint64_t      tenant;
-    guide        *guide;
-    char          warning[FORM_WARNING + 1];
-    size_t        bytes; /* that its guide has used, when nobody holds it; under the lock, as the list is */
-    int           holders;
-    uint64_t      used;
+struct response_grammar {
+    grammar_cache    *of;
+    response_grammar *next; /* newest first */
+    char              key[KEY];
+    uint64_t          tenant;
+    guide            *guide;
+    char              warning[GRAMMAR_WARNING_MAX + 1];
+    size_t            bytes; /* that its guide has used, when nobody holds it; under the lock, as the list is */
+    int               holders;
+    uint64_t          used;
 };
 
-struct answer_forms {
+struct grammar_cache {
     const tok     *tok;
     const int32_t *end_ids;
     size_t         n_ends;
-    int            n_lanes; /* for the maximum of forms */
+    int            n_lanes; /* for the maximum of grammars */
 
     pthread_mutex_t vocab_lock; /* held while the trie is made; the other is not */
     grammar_vocab  *vocab;
     guide_markers   markers;
 
-    pthread_mutex_t lock;
-    answer_form    *first;
-    int             n;
-    uint64_t        clock;
+    pthread_mutex_t   lock;
+    response_grammar *first;
+    int               n;
+    uint64_t          clock;
 };
 
-answer_forms *forms_new(const tok *t, const int32_t *end_ids, size_t n_ends, int max_lanes)
+grammar_cache *grammar_cache_new(const tok *t, const int32_t *end_ids, size_t n_ends, int max_lanes)
 {
-    answer_forms *f = xnew(answer_forms);
-    f->tok          = t;
-    f->end_ids      = end_ids;
-    f->n_ends       = n_ends;
-    f->n_lanes      = max_int(max_lanes, FORMS_LANES);
+    grammar_cache *f = xnew(grammar_cache);
+    f->tok           = t;
+    f->end_ids       = end_ids;
+    f->n_ends        = n_ends;
+    f->n_lanes       = max_int(max_lanes, GRAMMARS_LANES);
     pthread_mutex_init(&f->vocab_lock, NULL);
     pthread_mutex_init(&f->lock, NULL);
     return f;
 }
 
-static void free_form(answer_form *x)
+static void free_grammar(response_grammar *x)
 {
     guide_free(x->guide);
     mem_free(x);
 }
 
-void forms_free(answer_forms *f)
+void grammar_cache_free(grammar_cache *f)
 {
     if (!f) return;
-    for (answer_form *x = f->first, *next; x; x = next) {
+    for (response_grammar *x = f->first, *next; x; x = next) {
         next = x->next;
-        free_form(x);
+        free_grammar(x);
     }
     grammar_vocab_free(f->vocab);
     guide_markers_deinit(&f->markers);
@@ -69,11 +69,11 @@ void forms_free(answer_forms *f)
     mem_free(f);
 }
 
-guide      *form_guide(answer_form *x) { return x->guide; }
-const char *form_warning(const answer_form *x) { return x->warning; }
+guide      *response_grammar_guide(response_grammar *x) { return x->guide; }
+const char *response_grammar_warning(const response_grammar *x) { return x->warning; }
 
 /* --- compiling ----------------------------------------------------------------------------------*/
-static bool need_vocab(answer_forms *f, err *e)
+static bool need_vocab(grammar_cache *f, err *e)
 {
     pthread_mutex_lock(&f->vocab_lock);
     bool ok = f->vocab || ((f->markers.any || guide_markers_init(&f->markers, f->tok, f->end_ids, f->n_ends, e)) &&
@@ -105,8 +105,8 @@ static bool read_tools(grammar_tool *out, const json_value *v, bool others_free,
 }
 
 /* v: the tools; of TANDEM_GRAMMAR_TOOLS an object with them, and perhaps the schema of an answer without calls. */
-static bool compile_tools(compiled *out, const answer_forms *f, arena *mem, const json_value *v, const form_source *r,
-                          err *e)
+static bool compile_tools(compiled *out, const grammar_cache *f, arena *mem, const json_value *v,
+                          const grammar_source *r, err *e)
 {
     const tok_markup *markup = tok_markup_of(f->tok);
     bool              among  = r->grammar->kind == TANDEM_GRAMMAR_TOOLS;
@@ -129,7 +129,7 @@ static bool compile_tools(compiled *out, const answer_forms *f, arena *mem, cons
 }
 
 /* Whether the answer is free outside of its calls. */
-static bool calls_only(const json_value *v, const form_source *r)
+static bool calls_only(const json_value *v, const grammar_source *r)
 {
     return r->grammar->kind == TANDEM_GRAMMAR_TOOLS && !json_get(v, "answer");
 }
@@ -140,7 +140,7 @@ static bool not_json(err *e)
     return why.code == ERR_FORMAT && err_set(e, ERR_INPUT, "the schema is not JSON: %s", why.text);
 }
 
-static bool compile_json(compiled *out, const answer_forms *f, const form_source *r, str text, err *e)
+static bool compile_json(compiled *out, const grammar_cache *f, const grammar_source *r, str text, err *e)
 {
     arena             mem;
     const json_value *v;
@@ -154,7 +154,7 @@ static bool compile_json(compiled *out, const answer_forms *f, const form_source
     return ok;
 }
 
-static bool compile(compiled *out, const answer_forms *f, const form_source *r, str text, err *e)
+static bool compile(compiled *out, const grammar_cache *f, const grammar_source *r, str text, err *e)
 {
     switch (r->grammar->kind) {
     case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(&out->grammar, text, r->cancel, e);
@@ -174,7 +174,7 @@ static str text_of(const tandem_grammar *g)
     return (str){g->text, g->text ? g->n_text ? g->n_text : strlen(g->text) : 0};
 }
 
-static void hash_source(const form_source *r, char out[KEY])
+static void hash_source(const grammar_source *r, char out[KEY])
 {
     sha256  s;
     str     text = text_of(r->grammar);
@@ -186,10 +186,10 @@ static void hash_source(const form_source *r, char out[KEY])
     sha256_hex(&s, out);
 }
 
-/* Held once more; NULL: there is none. Under the lock. */
-static answer_form *find(answer_forms *f, const char *key)
+/* Returns the grammar with this key, held once more; NULL: there is none. The caller has the lock. */
+static response_grammar *find_and_hold(grammar_cache *f, const char *key)
 {
-    for (answer_form *x = f->first; x; x = x->next)
+    for (response_grammar *x = f->first; x; x = x->next)
         if (!strcmp(x->key, key)) {
             x->holders++;
             x->used = ++f->clock;
@@ -198,54 +198,55 @@ static answer_form *find(answer_forms *f, const char *key)
     return NULL;
 }
 
-static int n_idle_of(const answer_forms *f, uint64_t tenant)
+static int n_idle_of(const grammar_cache *f, uint64_t tenant)
 {
     int n = 0;
-    for (const answer_form *x = f->first; x; x = x->next) n += !x->holders && x->tenant == tenant;
+    for (const response_grammar *x = f->first; x; x = x->next) n += !x->holders && x->tenant == tenant;
     return n;
 }
 
-/* Whether `a` goes before `b`: of the tenant with more idle forms, then the one that was not used for longer. */
-static bool goes_first(const answer_forms *f, const answer_form *a, const answer_form *b)
+/* Returns whether `a` is removed before `b`: its tenant has more idle grammars, or as many and `a` was not used for
+ * longer. */
+static bool goes_first(const grammar_cache *f, const response_grammar *a, const response_grammar *b)
 {
     int of_a = n_idle_of(f, a->tenant), of_b = n_idle_of(f, b->tenant);
     return of_a != of_b ? of_a > of_b : a->used < b->used;
 }
 
-/* Removes an idle form from the list if there are more than `max` of them or they use too much memory. Under the lock.
- */
-static answer_form *take_idle(answer_forms *f, int max)
+/* Removes an idle grammar from the list and returns it, if there are more than `max` of them or they use too much
+ * memory; NULL: none. The caller has the lock. */
+static response_grammar *take_idle(grammar_cache *f, int max)
 {
-    answer_form **first = NULL;
-    int           n     = 0;
-    size_t        bytes = 0;
-    for (answer_form **at = &f->first; *at; at = &(*at)->next) {
+    response_grammar **first = NULL;
+    int                n     = 0;
+    size_t             bytes = 0;
+    for (response_grammar **at = &f->first; *at; at = &(*at)->next) {
         if ((*at)->holders) continue;
         n++;
         bytes += (*at)->bytes;
         if (!first || goes_first(f, *at, *first)) first = at;
     }
-    if (!first || (n <= max && bytes <= FORMS_IDLE_BYTES)) return NULL;
-    answer_form *x = *first;
-    *first         = x->next;
+    if (!first || (n <= max && bytes <= GRAMMARS_IDLE_BYTES)) return NULL;
+    response_grammar *x = *first;
+    *first              = x->next;
     f->n--;
     return x;
 }
 
-static bool has_room(const answer_forms *f, uint64_t tenant)
+static bool has_room(const grammar_cache *f, uint64_t tenant)
 {
-    int held = 0;
-    for (const answer_form *x = f->first; x; x = x->next) held += x->holders && x->tenant == tenant;
-    return f->n < f->n_lanes + FORMS_SPARE && held < f->n_lanes + FORMS_WAITING;
+    int n_held = 0;
+    for (const response_grammar *x = f->first; x; x = x->next) n_held += x->holders && x->tenant == tenant;
+    return f->n < f->n_lanes + GRAMMARS_SPARE && n_held < f->n_lanes + GRAMMARS_WAITING;
 }
 
 /* Two may have made the same: the first is everybody's. False: there are too many. */
-static bool put(answer_forms *f, answer_form **x, answer_form **spare)
+static bool add_to_cache(grammar_cache *f, response_grammar **x, response_grammar **spare)
 {
     pthread_mutex_lock(&f->lock);
-    answer_form *other = find(f, (*x)->key);
-    *spare             = other ? *x : f->n == f->n_lanes + FORMS_SPARE ? take_idle(f, 0) : NULL;
-    bool room          = other || has_room(f, (*x)->tenant);
+    response_grammar *other = find_and_hold(f, (*x)->key);
+    *spare                  = other ? *x : f->n == f->n_lanes + GRAMMARS_SPARE ? take_idle(f, 0) : NULL;
+    bool room               = other || has_room(f, (*x)->tenant);
     if (other) {
         *x = other;
     } else if (room) {
@@ -259,54 +260,54 @@ static bool put(answer_forms *f, answer_form **x, answer_form **spare)
     return room;
 }
 
-static bool make(answer_forms *f, const form_source *r, const char *key, answer_form **out, err *e)
+static bool compile_new(grammar_cache *f, const grammar_source *r, const char *key, response_grammar **out, err *e)
 {
-    buf          warnings;
-    compiled     made = {.warnings = &warnings};
-    answer_form *x = mem_try(sizeof *x), *spare = NULL;
+    buf               warnings;
+    compiled          made = {.warnings = &warnings};
+    response_grammar *x = mem_try(sizeof *x), *spare = NULL;
     if (!x) return err_set(e, ERR_UNAVAILABLE, "no memory for a grammar");
-    *x = (answer_form){.of = f, .tenant = r->tenant};
+    *x = (response_grammar){.of = f, .tenant = r->tenant};
     memcpy(x->key, key, KEY);
-    buf_init(&warnings, FORM_WARNING);
+    buf_init(&warnings, GRAMMAR_WARNING_MAX);
     bool ok = need_vocab(f, e) && compile(&made, f, r, text_of(r->grammar), e) &&
               guide_new(&x->guide, made.grammar, made.calls_only, f->vocab, &f->markers, e);
     snprintf(x->warning, sizeof x->warning, "%.*s", (int)warnings.n, warnings.n ? warnings.p : "");
     buf_deinit(&warnings);
-    if (ok && !put(f, &x, &spare)) ok = err_set(e, ERR_BUSY, "too many grammars are in use");
-    if (spare) free_form(spare);
+    if (ok && !add_to_cache(f, &x, &spare)) ok = err_set(e, ERR_BUSY, "too many grammars are in use");
+    if (spare) free_grammar(spare);
     if (ok)
         *out = x;
     else
-        free_form(x);
+        free_grammar(x);
     return ok;
 }
 
-static answer_form *find_key(answer_forms *f, const char *key)
+static response_grammar *find_key(grammar_cache *f, const char *key)
 {
     pthread_mutex_lock(&f->lock);
-    answer_form *x = find(f, key);
+    response_grammar *x = find_and_hold(f, key);
     pthread_mutex_unlock(&f->lock);
     return x;
 }
 
-answer_form *forms_find(answer_forms *f, const form_source *r)
+response_grammar *grammar_cache_find(grammar_cache *f, const grammar_source *r)
 {
     char key[KEY];
     hash_source(r, key);
     return find_key(f, key);
 }
 
-bool forms_take(answer_forms *f, const form_source *r, answer_form **out, err *e)
+bool grammar_cache_take(grammar_cache *f, const grammar_source *r, response_grammar **out, err *e)
 {
     char key[KEY];
     *out = NULL;
     if (!f->tok) return err_set(e, ERR_INPUT, "the model has no tokenizer: a grammar cannot be used");
     hash_source(r, key);
     *out = find_key(f, key);
-    return *out || make(f, r, key, out, e);
+    return *out || compile_new(f, r, key, out, e);
 }
 
-answer_form *form_hold(answer_form *x)
+response_grammar *response_grammar_hold(response_grammar *x)
 {
     pthread_mutex_lock(&x->of->lock);
     x->holders++;
@@ -314,18 +315,18 @@ answer_form *form_hold(answer_form *x)
     return x;
 }
 
-void form_drop(answer_form *x)
+void response_grammar_drop(response_grammar *x)
 {
     if (!x) return;
-    answer_forms *f = x->of;
+    grammar_cache *f = x->of;
     for (bool mine = true;;) {
-        answer_form *gone = NULL;
+        response_grammar *gone = NULL;
         pthread_mutex_lock(&f->lock);
         if (mine && !--x->holders) x->bytes = guide_stats(x->guide).used;
-        if (!mine || !x->holders) gone = take_idle(f, FORMS_IDLE);
+        if (!mine || !x->holders) gone = take_idle(f, GRAMMARS_IDLE);
         pthread_mutex_unlock(&f->lock);
         if (!gone) return;
         mine = false;
-        free_form(gone);
+        free_grammar(gone);
     }
 }

@@ -1,4 +1,4 @@
-#include "gguf/ahead.h"
+#include "gguf/prefetch.h"
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -38,17 +38,17 @@ TEST(ahead_reads_the_list_a_window_at_a_time)
     for (int i = 0; i < N; i++) x[i] = (tensor){.data = m.p + (size_t)i * EACH, .bytes = EACH};
 
     CHECK_INT(resident(&m), 0);
-    ahead *a = ahead_start(list, N);
-    CHECK(reaches(&m, AHEAD_BYTES));
+    prefetcher *a = prefetch_start(list, N);
+    CHECK(reaches(&m, PREFETCH_BYTES));
     usleep(20000);
-    CHECK(resident(&m) < AHEAD_BYTES + (32 << 20)); /* the system reads a little around what is asked for */
+    CHECK(resident(&m) < PREFETCH_BYTES + (32 << 20)); /* the system reads a little around what is asked for */
     CHECK(resident(&(file_map){.p = m.p + EACH, .n = EACH}) < EACH / 2); /* 2, 0, then 1 */
-    ahead_take(a, 2 * (size_t)EACH);
+    prefetch_advance(a, 2 * (size_t)EACH);
     CHECK(reaches(&m, (size_t)N * EACH));
-    ahead_stop(a);
+    prefetch_stop(a);
     file_map_close(&m);
 
-    ahead_stop(ahead_start(list, 0)); /* nothing to do */
-    ahead_take(NULL, 1);
-    ahead_stop(NULL);
+    prefetch_stop(prefetch_start(list, 0)); /* nothing to do */
+    prefetch_advance(NULL, 1);
+    prefetch_stop(NULL);
 }

@@ -22,18 +22,18 @@ static bool unfolded_pages(const draft_lane *l, unfolded *out)
     return true;
 }
 
-static left_rows *place_for_more(dflash *m)
+static kept_rows *place_for_more(dflash *m)
 {
-    left_rows *best = &m->left[0];
-    for (int i = 1; i < m->n_left && best->rows.n; i++)
-        if (!m->left[i].rows.n || m->left[i].stamp < best->stamp) best = &m->left[i];
+    kept_rows *best = &m->kept[0];
+    for (int i = 1; i < m->n_kept_rows && best->rows.n; i++)
+        if (!m->kept[i].rows.n || m->kept[i].stamp < best->stamp) best = &m->kept[i];
     return best;
 }
 
 /* Exchanges the features of the lane and of the kept rows. */
-static void leave(dflash *m, draft_lane *l, const unfolded *rows)
+static void keep_waiting_rows(dflash *m, draft_lane *l, const unfolded *rows)
 {
-    left_rows *x      = place_for_more(m);
+    kept_rows *x      = place_for_more(m);
     dev        unused = x->rows.features;
     memcpy(x->token, rows->token, (size_t)rows->n * sizeof *x->token);
     x->rows       = *rows;
@@ -52,7 +52,7 @@ void dflash_end(drafter *d, draft_lane *l)
     if (l->text && l->text->tree && l->n_wait) {
         int n_full = l->n_wait - l->n_seen % KV_PAGE;
         if (unfolded_pages(l, &rows))
-            leave(m, l, &rows);
+            keep_waiting_rows(m, l, &rows);
         else if (n_full > 0)
             dflash_fold_rows(m, l, l->waiting, n_full, NULL);
     }
@@ -112,21 +112,21 @@ static void fold_missing(dflash *m, draft_lane *l, const draft_text *t, const un
     }
 }
 
-static left_rows *next_left(const dflash *m, uint64_t stamp)
+static kept_rows *next_kept_rows(const dflash *m, uint64_t stamp)
 {
-    left_rows *next = NULL;
-    for (int i = 0; i < m->n_left; i++) {
-        left_rows *x = &m->left[i];
+    kept_rows *next = NULL;
+    for (int i = 0; i < m->n_kept_rows; i++) {
+        kept_rows *x = &m->kept[i];
         if (x->rows.n && x->stamp > stamp && (!next || x->stamp < next->stamp)) next = x;
     }
     return next;
 }
 
 /* Adds kept rows of this text, oldest first, since later rows may start where they end. Leaves rows of other texts. */
-static void fold_left(dflash *m, draft_lane *l, const draft_text *t)
+static void fold_kept_rows(dflash *m, draft_lane *l, const draft_text *t)
 {
     uint64_t stamp = 0;
-    for (left_rows *x; (x = next_left(m, stamp)); stamp = x->stamp) {
+    for (kept_rows *x; (x = next_kept_rows(m, stamp)); stamp = x->stamp) {
         int n = x->salt == t->salt ? rows_alike(&x->rows, t) : 0;
         if (!n || x->before != hash_of(t->token, x->rows.first)) continue;
         fold_missing(m, l, t, &x->rows, n);
@@ -154,7 +154,7 @@ void dflash_begin(drafter *d, draft_lane *l, const draft_text *t)
     int32_t seen = dflash_shift(m, t->n_prompt);
     l->wished    = KV_PAGE + seen;
     if (t->tree) {
-        fold_left(m, l, t);
+        fold_kept_rows(m, l, t);
         fold_of_lanes(m, l, t);
     }
     dflash_start_at(m, l, 0, seen > m->n_drop ? seen - m->n_drop : 0);

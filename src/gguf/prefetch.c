@@ -1,4 +1,4 @@
-#include "gguf/ahead.h"
+#include "gguf/prefetch.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -6,7 +6,7 @@
 
 enum { PIECE_BYTES = 4 << 20 };
 
-struct ahead {
+struct prefetcher {
     const tensor *const *list;
     size_t               n, asked; /* bytes, counted over all tensors */
     pthread_t            thread;
@@ -17,10 +17,10 @@ struct ahead {
 };
 
 /* Returns false when the reader was stopped. */
-static bool wait_for_room(ahead *a)
+static bool wait_for_room(prefetcher *a)
 {
     pthread_mutex_lock(&a->lock);
-    while (!a->stop && a->asked >= a->taken + AHEAD_BYTES) pthread_cond_wait(&a->moved, &a->lock);
+    while (!a->stop && a->asked >= a->taken + PREFETCH_BYTES) pthread_cond_wait(&a->moved, &a->lock);
     bool go = !a->stop;
     pthread_mutex_unlock(&a->lock);
     return go;
@@ -28,7 +28,7 @@ static bool wait_for_room(ahead *a)
 
 static void *read_all(void *arg)
 {
-    ahead *a = arg;
+    prefetcher *a = arg;
     for (size_t i = 0; i < a->n; i++)
         for (size_t at = 0; at < a->list[i]->bytes;) {
             size_t left = a->list[i]->bytes - at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
@@ -40,10 +40,10 @@ static void *read_all(void *arg)
     return NULL;
 }
 
-ahead *ahead_start(const tensor *const *list, size_t n)
+prefetcher *prefetch_start(const tensor *const *list, size_t n)
 {
-    ahead *a = xnew(ahead);
-    *a       = (ahead){.list = list, .n = n};
+    prefetcher *a = xnew(prefetcher);
+    *a            = (prefetcher){.list = list, .n = n};
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->moved, NULL);
     if (thread_start(&a->thread, read_all, a)) return a;
@@ -51,7 +51,7 @@ ahead *ahead_start(const tensor *const *list, size_t n)
     return NULL;
 }
 
-static void post_bytes(ahead *a, size_t n_bytes, bool stop)
+static void post_bytes(prefetcher *a, size_t n_bytes, bool stop)
 {
     pthread_mutex_lock(&a->lock);
     a->taken += n_bytes;
@@ -60,12 +60,12 @@ static void post_bytes(ahead *a, size_t n_bytes, bool stop)
     pthread_mutex_unlock(&a->lock);
 }
 
-void ahead_take(ahead *a, size_t n_bytes)
+void prefetch_advance(prefetcher *a, size_t n_bytes)
 {
     if (a) post_bytes(a, n_bytes, false);
 }
 
-void ahead_stop(ahead *a)
+void prefetch_stop(prefetcher *a)
 {
     if (!a) return;
     post_bytes(a, 0, true);

@@ -1,4 +1,4 @@
-#include "sched/forms.h"
+#include "sched/grammar_cache.h"
 
 #include "base/buf.h"
 #include "engine_rig.h"
@@ -7,13 +7,13 @@
 
 #include <stdio.h>
 
-enum { OF_TENANT = FORMS_LANES + FORMS_WAITING, ALL = FORMS_LANES + FORMS_SPARE };
+enum { OF_TENANT = GRAMMARS_LANES + GRAMMARS_WAITING, ALL = GRAMMARS_LANES + GRAMMARS_SPARE };
 
-static answer_forms *open_forms(void)
+static grammar_cache *open_forms(void)
 {
     static int32_t end;
     end = rig_nano()->end;
-    return forms_new(rig_nano()->tok, &end, 1, 1);
+    return grammar_cache_new(rig_nano()->tok, &end, 1, 1);
 }
 
 /* A grammar that allows one word. */
@@ -23,118 +23,118 @@ static tandem_grammar word(char text[64], int i)
     return (tandem_grammar){.kind = TANDEM_GRAMMAR_GBNF, .text = text};
 }
 
-static answer_form *take(test_case *t, answer_forms *f, int i, uint64_t tenant)
+static response_grammar *take(test_case *t, grammar_cache *f, int i, uint64_t tenant)
 {
-    char           text[64];
-    tandem_grammar g = word(text, i);
-    answer_form   *x;
-    err            e = {0};
-    CHECK_OK(forms_take(f, &(form_source){&g, tenant, NULL}, &x, &e), e);
+    char              text[64];
+    tandem_grammar    g = word(text, i);
+    response_grammar *x;
+    err               e = {0};
+    CHECK_OK(grammar_cache_take(f, &(grammar_source){&g, tenant, NULL}, &x, &e), e);
     return x;
 }
 
-static bool is_there(answer_forms *f, int i, uint64_t tenant)
+static bool is_there(grammar_cache *f, int i, uint64_t tenant)
 {
-    char           text[64];
-    tandem_grammar g = word(text, i);
-    answer_form   *x = forms_find(f, &(form_source){&g, tenant, NULL});
-    form_drop(x);
+    char              text[64];
+    tandem_grammar    g = word(text, i);
+    response_grammar *x = grammar_cache_find(f, &(grammar_source){&g, tenant, NULL});
+    response_grammar_drop(x);
     return x != NULL;
 }
 
 TEST(forms_are_each_tenants_own)
 {
-    answer_forms *f = open_forms();
-    answer_form  *a = take(t, f, 1, 1), *b = take(t, f, 1, 1), *c = take(t, f, 1, 2);
+    grammar_cache    *f = open_forms();
+    response_grammar *a = take(t, f, 1, 1), *b = take(t, f, 1, 1), *c = take(t, f, 1, 2);
     CHECK(a == b && a != c);
     CHECK(is_there(f, 1, 1) && is_there(f, 1, 2) && !is_there(f, 1, 3) && !is_there(f, 2, 1));
-    form_drop(a), form_drop(b), form_drop(c);
+    response_grammar_drop(a), response_grammar_drop(b), response_grammar_drop(c);
     CHECK(is_there(f, 1, 1) && is_there(f, 1, 2));
-    forms_free(f);
+    grammar_cache_free(f);
 }
 
 TEST(forms_that_are_held_stay)
 {
-    answer_forms *f = open_forms();
-    answer_form  *a = take(t, f, 0, 1), *twice = form_hold(a);
-    form_drop(a);
-    for (int i = 1; i <= 2 * FORMS_IDLE; i++) form_drop(take(t, f, i, 1));
+    grammar_cache    *f = open_forms();
+    response_grammar *a = take(t, f, 0, 1), *twice = response_grammar_hold(a);
+    response_grammar_drop(a);
+    for (int i = 1; i <= 2 * GRAMMARS_IDLE; i++) response_grammar_drop(take(t, f, i, 1));
     CHECK(twice == a && is_there(f, 0, 1));
-    CHECK(is_there(f, 2 * FORMS_IDLE, 1) && is_there(f, FORMS_IDLE + 1, 1) && !is_there(f, FORMS_IDLE, 1));
-    form_drop(a);
-    for (int i = 1; i <= FORMS_IDLE; i++) form_drop(take(t, f, 100 + i, 1));
+    CHECK(is_there(f, 2 * GRAMMARS_IDLE, 1) && is_there(f, GRAMMARS_IDLE + 1, 1) && !is_there(f, GRAMMARS_IDLE, 1));
+    response_grammar_drop(a);
+    for (int i = 1; i <= GRAMMARS_IDLE; i++) response_grammar_drop(take(t, f, 100 + i, 1));
     CHECK(!is_there(f, 0, 1));
-    forms_free(f);
+    grammar_cache_free(f);
 }
 
 /* A tenant with many loses its own oldest, not another's. */
 TEST(forms_of_one_tenant_do_not_push_out_anothers)
 {
-    answer_forms *f = open_forms();
-    form_drop(take(t, f, 0, 1));
-    for (int i = 1; i <= 3 * FORMS_IDLE; i++) form_drop(take(t, f, i, 2));
-    CHECK(is_there(f, 0, 1) && !is_there(f, 1, 2) && is_there(f, 3 * FORMS_IDLE, 2));
-    forms_free(f);
+    grammar_cache *f = open_forms();
+    response_grammar_drop(take(t, f, 0, 1));
+    for (int i = 1; i <= 3 * GRAMMARS_IDLE; i++) response_grammar_drop(take(t, f, i, 2));
+    CHECK(is_there(f, 0, 1) && !is_there(f, 1, 2) && is_there(f, 3 * GRAMMARS_IDLE, 2));
+    grammar_cache_free(f);
 }
 
 TEST(forms_of_one_tenant_leave_room_for_others)
 {
-    answer_forms  *f = open_forms();
-    answer_form   *held[OF_TENANT], *x;
-    char           text[64];
-    tandem_grammar g = word(text, -1);
-    err            e = {0};
+    grammar_cache    *f = open_forms();
+    response_grammar *held[OF_TENANT], *x;
+    char              text[64];
+    tandem_grammar    g = word(text, -1);
+    err               e = {0};
     for (int i = 0; i < OF_TENANT; i++) held[i] = take(t, f, i, 1);
-    CHECK(!forms_take(f, &(form_source){&g, 1, NULL}, &x, &e));
+    CHECK(!grammar_cache_take(f, &(grammar_source){&g, 1, NULL}, &x, &e));
     CHECK_INT(e.code, ERR_BUSY);
-    CHECK_OK(forms_take(f, &(form_source){&g, 2, NULL}, &x, &e), e);
-    form_drop(x);
-    form_drop(held[0]);
-    CHECK_OK(forms_take(f, &(form_source){&g, 1, NULL}, &x, &e), e);
-    form_drop(x);
-    for (int i = 1; i < OF_TENANT; i++) form_drop(held[i]);
-    forms_free(f);
+    CHECK_OK(grammar_cache_take(f, &(grammar_source){&g, 2, NULL}, &x, &e), e);
+    response_grammar_drop(x);
+    response_grammar_drop(held[0]);
+    CHECK_OK(grammar_cache_take(f, &(grammar_source){&g, 1, NULL}, &x, &e), e);
+    response_grammar_drop(x);
+    for (int i = 1; i < OF_TENANT; i++) response_grammar_drop(held[i]);
+    grammar_cache_free(f);
 }
 
 /* Every lane may hold a grammar of its own. */
 TEST(forms_are_enough_for_all_lanes)
 {
     enum { LANES = 200 };
-    int32_t       end = 1;
-    answer_forms *f   = forms_new(rig_nano()->tok, &end, 1, LANES);
-    answer_form  *held[LANES];
+    int32_t           end = 1;
+    grammar_cache    *f   = grammar_cache_new(rig_nano()->tok, &end, 1, LANES);
+    response_grammar *held[LANES];
     for (int i = 0; i < LANES; i++) held[i] = take(t, f, i, 1);
-    for (int i = 0; i < LANES; i++) form_drop(held[i]);
-    forms_free(f);
+    for (int i = 0; i < LANES; i++) response_grammar_drop(held[i]);
+    grammar_cache_free(f);
 }
 
 TEST(forms_can_be_cancelled)
 {
     static atomic_bool cancel = true;
-    answer_forms      *f      = open_forms();
+    grammar_cache     *f      = open_forms();
     tandem_grammar     g[]    = {{.kind = TANDEM_GRAMMAR_GBNF, .text = "root ::= [a-z]+"},
                                  {.kind = TANDEM_GRAMMAR_SCHEMA, .text = "{\"type\":\"integer\"}"},
                                  {.kind = TANDEM_GRAMMAR_TOOL_CALL, .text = "[{\"function\":{\"name\":\"a\"}}]"}};
     for (size_t i = 0; i < COUNT(g); i++) {
-        answer_form *x;
-        err          e = {0};
-        CHECK(!forms_take(f, &(form_source){&g[i], 0, &cancel}, &x, &e) && !x);
+        response_grammar *x;
+        err               e = {0};
+        CHECK(!grammar_cache_take(f, &(grammar_source){&g[i], 0, &cancel}, &x, &e) && !x);
         CHECK_INT(e.code, ERR_UNAVAILABLE);
-        CHECK(!forms_find(f, &(form_source){&g[i], 0, NULL}));
+        CHECK(!grammar_cache_find(f, &(grammar_source){&g[i], 0, NULL}));
     }
-    forms_free(f);
+    grammar_cache_free(f);
 }
 
 /* Later answers of a request compile nothing: what they are held to comes with them, whatever the text says. */
 TEST(forms_that_come_with_a_request_are_not_compiled_again)
 {
-    tandem_options o;
-    tandem        *e;
-    tandem_request r;
-    tandem_job    *j;
-    nano_answer    a;
-    answer_form   *x;
-    err            why = {0};
+    tandem_options    o;
+    tandem           *e;
+    tandem_request    r;
+    tandem_job       *j;
+    nano_answer       a;
+    response_grammar *x;
+    err               why = {0};
     nano_options(&o);
     if (!nano_open(t, &e, &o)) return;
     nano_request(e, &r, 8);
@@ -148,17 +148,17 @@ TEST(forms_that_come_with_a_request_are_not_compiled_again)
         CHECK_INT(a.result.finish, TANDEM_FINISH_STOP);
     }
     CHECK(!sched_submit(e->sched, &r, &j, &why));
-    form_drop(x);
+    response_grammar_drop(x);
     nano_check_idle(t, e);
     tandem_close(e);
 }
 
-static bool compiles(answer_forms *f, const tandem_grammar *g, err *e)
+static bool compiles(grammar_cache *f, const tandem_grammar *g, err *e)
 {
-    answer_form *x;
+    response_grammar *x;
     *e      = (err){0};
-    bool ok = forms_take(f, &(form_source){g, 0, NULL}, &x, e);
-    form_drop(x);
+    bool ok = grammar_cache_take(f, &(grammar_source){g, 0, NULL}, &x, e);
+    response_grammar_drop(x);
     return ok;
 }
 
@@ -180,7 +180,7 @@ TEST(forms_of_tools)
                                                 "[{\"function\":{\"name\":\"a\"}},{\"function\":{\"name\":1}}]",
                                                 "[{\"function\":{\"name\":\"a\"}},{\"function\":{\"name\":\"\"}}]"};
     static const tandem_grammar_kind kinds[] = {TANDEM_GRAMMAR_TOOL_CALL, TANDEM_GRAMMAR_TOOL_CALLS};
-    answer_forms                    *f       = open_forms();
+    grammar_cache                   *f       = open_forms();
     err                              e;
     buf                              b;
     buf_init(&b, 1 << 20);
@@ -204,54 +204,54 @@ TEST(forms_of_tools)
     }
     CHECK_OK(compiles(f, &(tandem_grammar){.kind = TANDEM_GRAMMAR_TOOL_CALL, .text = tools(&b, 1024, "")}, &e), e);
     buf_deinit(&b);
-    forms_free(f);
+    grammar_cache_free(f);
 }
 
 /* A text has n_text bytes, or ends with its NUL; what lies behind it does not count. */
 TEST(forms_of_texts)
 {
     static const char text[] = "root ::= \"a\" this is not a grammar";
-    answer_forms     *f      = open_forms();
+    grammar_cache    *f      = open_forms();
     tandem_grammar    whole  = {.kind = TANDEM_GRAMMAR_GBNF, .text = "root ::= \"a\""},
                    part      = {.kind = TANDEM_GRAMMAR_GBNF, .text = text, .n_text = 12},
                    object = {.kind = TANDEM_GRAMMAR_OBJECT}, none = {.kind = TANDEM_GRAMMAR_GBNF};
-    answer_form *x, *y, *z;
-    err          e = {0};
-    CHECK_OK(forms_take(f, &(form_source){&whole, 0, NULL}, &x, &e), e);
-    CHECK_OK(forms_take(f, &(form_source){&part, 0, NULL}, &y, &e), e);
-    CHECK_OK(forms_take(f, &(form_source){&object, 0, NULL}, &z, &e), e);
-    CHECK(x == y && x != z && form_guide(x) && form_guide(x) != form_guide(z));
-    form_drop(x), form_drop(y), form_drop(z);
+    response_grammar *x, *y, *z;
+    err               e = {0};
+    CHECK_OK(grammar_cache_take(f, &(grammar_source){&whole, 0, NULL}, &x, &e), e);
+    CHECK_OK(grammar_cache_take(f, &(grammar_source){&part, 0, NULL}, &y, &e), e);
+    CHECK_OK(grammar_cache_take(f, &(grammar_source){&object, 0, NULL}, &z, &e), e);
+    CHECK(x == y && x != z && response_grammar_guide(x) && response_grammar_guide(x) != response_grammar_guide(z));
+    response_grammar_drop(x), response_grammar_drop(y), response_grammar_drop(z);
     part.n_text = 0;
     CHECK(!compiles(f, &part, &e) && !compiles(f, &none, &e));
     CHECK_FAILS(compiles(f, &(tandem_grammar){.kind = TANDEM_GRAMMARS}, &e), e, "grammar.kind is");
-    forms_free(f);
-    f = forms_new(NULL, NULL, 0, 1);
+    grammar_cache_free(f);
+    f = grammar_cache_new(NULL, NULL, 0, 1);
     CHECK_FAILS(compiles(f, &whole, &e), e, "the model has no tokenizer");
-    forms_free(f);
+    grammar_cache_free(f);
 }
 
 /* As many as there may be are held; one that nobody holds gives way, the one that was not used for longest. */
 TEST(forms_are_so_many)
 {
-    answer_forms  *f = open_forms();
-    answer_form   *held[ALL], *x;
-    char           text[64];
-    tandem_grammar g = word(text, -1);
-    err            e = {0};
+    grammar_cache    *f = open_forms();
+    response_grammar *held[ALL], *x;
+    char              text[64];
+    tandem_grammar    g = word(text, -1);
+    err               e = {0};
     for (int i = 0; i < ALL; i++) held[i] = take(t, f, i, (uint64_t)(1 + i % 3));
-    CHECK(!forms_take(f, &(form_source){&g, 9, NULL}, &x, &e) && !x);
+    CHECK(!grammar_cache_take(f, &(grammar_source){&g, 9, NULL}, &x, &e) && !x);
     CHECK_INT(e.code, ERR_BUSY);
-    form_drop(held[6]);
-    form_drop(held[3]);                            /* of the same tenant */
+    response_grammar_drop(held[6]);
+    response_grammar_drop(held[3]);                /* of the same tenant */
     CHECK(is_there(f, 3, 1) && is_there(f, 6, 1)); /* and 6 was used last */
-    CHECK_OK(forms_take(f, &(form_source){&g, 9, NULL}, &x, &e), e);
+    CHECK_OK(grammar_cache_take(f, &(grammar_source){&g, 9, NULL}, &x, &e), e);
     CHECK(!is_there(f, 3, 1) && is_there(f, 6, 1));
-    form_drop(x);
+    response_grammar_drop(x);
     for (int i = 0; i < ALL; i++)
-        if (i != 3 && i != 6) form_drop(held[i]);
+        if (i != 3 && i != 6) response_grammar_drop(held[i]);
     int n = 0;
     for (int i = 0; i < ALL; i++) n += is_there(f, i, (uint64_t)(1 + i % 3));
-    CHECK_INT(n + is_there(f, -1, 9), FORMS_IDLE);
-    forms_free(f);
+    CHECK_INT(n + is_there(f, -1, 9), GRAMMARS_IDLE);
+    grammar_cache_free(f);
 }
