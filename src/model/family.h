@@ -1,4 +1,5 @@
-/* model/family.h - the table of model families. All that the layers above know about a family is its entry here.
+/* model/family.h - the table of model families. All that the layers above know about a family is its entry here;
+ * only bench/shape.c, which makes models of random weights, knows one by name.
  *
  * A family is a configuration, a table of tensor roles and a forward pass (open), a chat format and a tokenizer (chat),
  * and a converter (plan). docs/architecture.md says how to add one. All tables are constant; any thread may read them.

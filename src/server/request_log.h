@@ -1,6 +1,6 @@
 /* server/request_log.h - logs one line per ended request: client, tokens, speed, speculation and how it ended.
  *
- *      request: id=req-7f3a endpoint=/v1/chat/completions status=200 finish=stop prompt=31 cached=16 tokens=58 ...
+ *      request: id=req_k3... endpoint=/chat/completions status=200 sent=all stream=1 total_s=0.41 finish=stop ...
  *
  * docs/operating.md lists the fields. The line contains neither text of the request or response, nor a key. */
 #ifndef TANDEM_SERVER_REQUEST_LOG_H

@@ -1,8 +1,9 @@
 /* ops/cpu/kernels.h - the kernels that cpu.c calls. They are compiled once per instruction set.
  *
  * A kernel runs items [from, to) of a job described by `args`, on thread `thread` of the pool. The comment of each
- * argument struct defines an item. No two items write the same number, so every division among threads gives the same
- * bits (promise 1). Kernels allocate nothing. ops.h defines the operations and the shapes of their arguments. */
+ * argument struct defines an item. No two items write the same number of a result, so every division among threads gives
+ * the same bits (promise 1). Items of one thread share its scratch and, for matmul_top, its rankings, which cpu.c merges
+ * to the same result for every division. Kernels allocate nothing. ops.h defines the operations and the shapes of their arguments. */
 #ifndef TANDEM_OPS_CPU_KERNELS_H
 #define TANDEM_OPS_CPU_KERNELS_H
 #include "ops/kv_view.h"
@@ -35,7 +36,7 @@ CPU_KERNELS(CPU_DECLARE)
 /* --- weights --------------------------------------------------------------------------------------*/
 enum {
     TILE_ROWS  = 8, /* output rows of a tile, one per SIMD lane */
-    TILE_STRIP = 4  /* maximum tiles per kernel call */
+    TILE_STRIP = 4  /* tiles that matmul multiplies at a time; cpu.c cuts chunks at multiples of it */
 };
 typedef struct {
     weight   pub;        /* first member: model code holds a pointer to it */
@@ -84,7 +85,7 @@ typedef struct {
 /* Pairs (row, slot) are numbered row * n_slots + slot and sorted into runs of one matrix each: run g is
  * order[first[g]] to order[first[g + 1] - 1] and uses matrix mat[g]. A plain matmul has one run, one slot, no
  * `order`. */
-enum { CPU_ROW_BLOCK = 32 }; /* rows that use a chunk of tiles before the next chunk */
+enum { CPU_ROW_BLOCK = 32 }; /* rows that pass over a chunk of tiles before the next rows do */
 typedef struct {             /* item: a tile of a run's matrix; numbered over all runs */
     const cpu_weight *w;
     float            *y;          /* [pair][n_out] */
@@ -98,7 +99,7 @@ typedef struct {             /* item: a tile of a run's matrix; numbered over al
 } cpu_matmul_args;
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
-typedef struct { /* item: a row; y = (res + norm(x) * w) * scale, res and w may be NULL */
+typedef struct { /* item: a row; y = (res + norm(x) * w) * scale; res NULL: y = norm(x) * w; w NULL: 1 */
     float       *y;
     const float *res, *x, *w;
     int          n;
@@ -232,7 +233,7 @@ typedef struct { /* item: a head of K or V of a layer; does all moves in order *
 enum {
     KEY_TILE   = 256, /* positions; tiles start at multiples of it, which fixes the order of sums */
     ROW_TILE   = 32,  /* queries of a row tile; at least one row */
-    PART_EXTRA = 16   /* floats of a part after the output: maximum, sum, padding */
+    PART_EXTRA = 16   /* floats of a part after the output: 8 zeros, maximum, sum, padding */
 };
 typedef struct {           /* rows of one lane, from `row` to before the next tile's `row` */
     int32_t row, key_tile; /* its first row, first key tile */
