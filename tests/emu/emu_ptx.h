@@ -5,6 +5,8 @@
 
 static inline float    emu_half(uint32_t v, int high) { return emu_f16[(uint16_t)(v >> (high ? 16 : 0))]; }
 static inline uint32_t emu_pair(float low, float high) { return emu_to_f16(low) | (uint32_t)emu_to_f16(high) << 16; }
+static inline uint32_t both_low(uint32_t v) { return (v & 0xffffu) * 0x10001u; }
+static inline uint32_t both_high(uint32_t v) { return (v >> 16) * 0x10001u; }
 static inline uint32_t h2_mul(uint32_t a, uint32_t b)
 {
     return emu_pair(emu_half(a, 0) * emu_half(b, 0), emu_half(a, 1) * emu_half(b, 1));

@@ -66,7 +66,7 @@ typedef struct {
     const float *logits, *scale; /* [n_rows][n_experts], [n_experts]; scale NULL: 1 */
     int          n_experts, n_slots;
 } cuda_router_args;
-enum { CHOICE_WORDS = 384 }; /* words of shared memory in a matmul that chooses experts */
+enum { ROUTER_EXPERTS = 1024, CHOICE_EXPERTS = 512, CHOICE_SLOTS = 32 }; /* at most; choice: in a matmul that chooses */
 
 typedef struct {
     const char *data; /* as in cuda_weight, like n_panels, up and down */

@@ -16,7 +16,7 @@
 #include "ops/cuda/panel.cuh"
 #include "ops/cuda/router.cuh"
 
-enum { MATMUL_WARPS = 12, MATMUL_THREADS = MATMUL_WARPS * WARP, LONG_THREADS = 512 };
+enum { MATMUL_WARPS = 10, MATMUL_THREADS = MATMUL_WARPS * WARP, LONG_THREADS = 512 };
 enum { PART_STRIDE = 20 }; /* floats of a column of 16 outputs in shared memory, without bank conflicts */
 
 /* --- activations ---------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ static __device__ inline void add_tile(float (&acc)[COLS][4], const lane_tile<T>
  * more segments than that, it takes several turns at it. */
 struct matmul_cut {
     int panels, segments, n_segments, turns, steps;
-    int apart, ahead; /* panels from one of a block's to the next; from one step to the next */
+    int apart, ahead, stride; /* panels from one of a block's to the next, from one step to the next, to the next block's */
     int each, longer; /* tiles of a segment; how many have one more */
 
     __device__ inline int first_tile(int segment) const
@@ -276,7 +276,12 @@ template <int COLS> struct block_sums {
 template <quant_type T> static __device__ inline uint32_t up_bits(float up)
 {
     if (is_float<T>()) return __float_as_uint(up);
-    if (T == QUANT_MXFP4) return (__float_as_uint(up) >> 23) - 127;
+    int e = (int)(__float_as_uint(up) >> 23) - 127;
+    if (T == QUANT_MXFP4) return (uint32_t)e;
+    if (T == QUANT_Q4_0) { /* two factors */
+        int first = e < -14 ? -14 : e > 15 ? 15 : e;
+        return (uint32_t)(first + 15) << 10 | (uint32_t)(e - first + 15) << 26;
+    }
     return h2_from_f32(up, up);
 }
 
@@ -293,7 +298,7 @@ static __device__ inline block_part part_of(const cuda_matmul_args &a, const mat
     for (int i = 1; i < JOINED_MATMULS; i++)
         if (i < a.n_parts && (int)blockIdx.x >= a.part[i].first_block)
             p.of = a.part[i], block = (int)blockIdx.x - a.part[i].first_block;
-    p.panel = block * cut.ahead * cut.steps;
+    p.panel = block * cut.stride;
     return p;
 }
 
@@ -321,10 +326,10 @@ template <quant_type T> struct weight_ring {
     uint64_t   *gates;
     segment_at  next;                /* the next chunk to request, */
     int         unit, from, n_units; /* its unit, and its first tile in the segment */
-    const char *tile;                /* that comes next */
+    const char *tile;                /* the chunk's first */
     int         slot;
     unsigned    phase;
-    int         ordinal; /* index of the tile in its panel, for super-blocks */
+    int         ordinal; /* index of that tile in its super-block */
 
     __device__ inline void ask(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part, int to)
     {
@@ -369,12 +374,10 @@ template <quant_type T> struct weight_ring {
         ask(a, cut, part, slot);
         if (++slot == S) slot = 0, phase ^= 1;
     }
-    /* Takes the next tile. */
-    __device__ inline void take(lane_tile<T> &k, int lane)
+    /* Takes tile i of the chunk. */
+    __device__ inline void take(lane_tile<T> &k, int i, int lane) const
     {
-        load_tile<T>(k, tile, D ? slots + slot * SLOT + C * TILE + ordinal / SUPER_TILES * D : NULL, lane);
-        tile += TILE;
-        ordinal++;
+        load_tile<T>(k, tile + i * TILE, D ? tile + C * TILE + (ordinal + i) / SUPER_TILES * D : NULL, lane);
     }
 };
 
@@ -422,17 +425,17 @@ static __device__ inline void add_gated(const block_sums<COLS> &sums, const matm
 /* Returns the expert of pair `slot`. Every block chooses for itself; one writes the choice for later kernels. */
 static __device__ inline int choose_here(const cuda_router_args &a, int slot, int warp, int lane)
 {
-    __shared__ uint32_t room[CHOICE_WORDS];
+    __shared__ uint32_t room[2 * CHOICE_SLOTS];
     choice              c;
     if (warp == 0) {
-        c.make(room, a.logits, a.n_experts, a.n_slots, lane);
+        c.make<CHOICE_EXPERTS>(room, a.logits, a.n_experts, a.n_slots, lane);
         if (blockIdx.x == 0 && blockIdx.y == 0) {
             c.put(a.id, a.w, a.scale, a.n_slots, lane);
             __threadfence(); /* before let_next_start: read_l2 of the next kernel sees the ids */
         }
     }
     __syncthreads();
-    return ((const int32_t *)room)[a.n_experts + a.n_slots + slot];
+    return ((const int32_t *)room)[a.n_slots + slot];
 }
 
 /* Stores a warp's sums of one unit where add_parts and add_gated read them. */
@@ -446,7 +449,8 @@ static __device__ inline void store_part(const block_sums<COLS> &sums, const flo
 }
 
 template <quant_type T, int COLS, bool STAGED>
-static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matmul_args a, matmul_cut cut)
+static __global__ void __launch_bounds__(MATMUL_THREADS, COLS == 1 ? 2 : 1)
+    matmul_kernel(cuda_matmul_args a, matmul_cut cut)
 {
     typedef weight_ring<T> weights;
     DYNAMIC_SHARED(uint4, matmul_shared); /* each warp's slots, then the sums, then each warp's rows */
@@ -455,11 +459,12 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matm
     int                 lane = threadIdx.x, warp = threadIdx.z * blockDim.y + threadIdx.y;
     block_sums<COLS>    sums;
     sums.part          = (float(*)[8 * COLS][PART_STRIDE])((char *)matmul_shared + n_warps * weights::WARP_BYTES);
-    sums.total         = (float(*)[8 * COLS][PANEL_OUTS])(sums.part + n_warps);
+    sums.total         = (float(*)[8 * COLS][PANEL_OUTS])(sums.part + (STAGED && a.act >= 0 ? 2 : 1) * n_warps);
     sums.scale         = (float *)(sums.total + (cut.turns > 1 ? cut.panels : 0));
     sums.pair          = (int32_t *)(sums.scale + 8 * COLS);
     block_part part    = part_of(a, cut);
-    int        left    = (STAGED && a.act >= 0 ? part.of.n_panels / 2 : part.of.n_panels) - part.panel;
+    bool       gated   = STAGED && a.act >= 0; /* two steps: a panel of the first half, and of the second */
+    int        left    = part.of.n_panels - part.panel;
     int        n_units = (left < cut.steps * cut.ahead ? (left + cut.ahead - 1) / cut.ahead : cut.steps) * cut.turns;
 
     weights           ring;
@@ -518,27 +523,21 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matm
         static_assert(C % X == 0, "a chunk begins with the first of the rows' places");
         float acc[COLS][4] = {};
         for (int t0 = 0; t0 < now.n; t0 += C) {
-            int          n = min_of(now.n - t0, C);
-            lane_tile<T> k[2]; /* this tile and, with few warps, the next */
+            int n = min_of(now.n - t0, C);
             ring.enter(now.first + t0);
-            if (STAGED) ring.take(k[1], lane);
-#pragma unroll 1
-            for (int i0 = 0; i0 < n; i0 += X) {
 #pragma unroll
-                for (int i = 0; i < X; i++) {
-                    int t = t0 + i0 + i;
-                    if (i0 + i >= n) break; /* the whole warp */
-                    if constexpr (STAGED) {
-                        k[0] = k[1];
-                        ring.take(k[1], lane); /* past the last one: not used */
-                        uint4 b[COLS][2 * staged.PLANES];
-                        staged.take(b, t);
-                        add_tile<T, COLS>(acc, k[0], b, up, h2_1024);
-                    } else {
-                        ring.take(k[0], lane);
-                        add_tile<T, COLS>(acc, k[0], rows.rows[i], up, h2_1024);
-                        if (t + X < now.n) rows.load(i, now.first + t + X);
-                    }
+            for (int i = 0; i < C; i++) {
+                lane_tile<T> k;
+                int          t = t0 + i;
+                if (i >= n) break; /* the whole warp */
+                ring.take(k, i, lane);
+                if constexpr (STAGED) {
+                    uint4 b[COLS][2 * staged.PLANES];
+                    staged.take(b, t);
+                    add_tile<T, COLS>(acc, k, b, up, h2_1024);
+                } else {
+                    add_tile<T, COLS>(acc, k, rows.rows[i % X], up, h2_1024);
+                    if (t + X < now.n) rows.load(i % X, now.first + t + X);
                 }
             }
             ring.leave(a, cut, part);
@@ -556,12 +555,13 @@ static __global__ void __launch_bounds__(MATMUL_THREADS) matmul_kernel(cuda_matm
             }
             now = next;
         }
-        if (unit) __syncthreads(); /* the parts before are added */
-        store_part<COLS>(sums, acc, warp, lane);
+        if (unit && !gated) __syncthreads(); /* the parts before are added */
+        store_part<COLS>(sums, acc, gated ? unit * n_warps + warp : warp, lane);
+        if (gated && unit == 0) continue;
         __syncthreads();
         int step = cut.turns == 1 ? unit : 0, turn = cut.turns == 1 ? 0 : unit;
-        if (STAGED && a.act >= 0)
-            add_gated<COLS>(sums, cut, part, part.panel + step, r.n, (act_kind)a.act);
+        if (gated)
+            add_gated<COLS>(sums, cut, part, part.panel, r.n, (act_kind)a.act);
         else
             add_parts<COLS>(sums, cut, part, part.panel + step * cut.panels, r.n, turn * cut.segments);
     }
@@ -579,7 +579,7 @@ static matmul_cut cut_of(quant_type type, int n_tiles, int most_warps)
     int n = layout_segments(type, n_tiles), each = n_tiles / n, longer = n_tiles % n;
     int turns  = (n + most_warps - 1) / most_warps;
     int panels = n == 1 ? 4 : n == 2 ? 2 : 1;
-    return {panels, (n + turns - 1) / turns, n, turns, 1, 1, panels, each, longer};
+    return {panels, (n + turns - 1) / turns, n, turns, 1, 1, panels, panels, each, longer};
 }
 
 template <quant_type T, int COLS, bool STAGED> static void launch(cudaStream_t s, const cuda_matmul_args *args)
@@ -590,22 +590,24 @@ template <quant_type T, int COLS, bool STAGED> static void launch(cudaStream_t s
                         (STAGED ? (size_t)staged_rows<T>::bytes(a.id ? 1 : a.n_pairs) : 0);
     size_t     room   = ((size_t)shared_limit() - REST) / warp_bytes;
     matmul_cut cut    = cut_of(T, a.n_tiles, room < MATMUL_WARPS ? (int)room : (int)MATMUL_WARPS);
-    unsigned   blocks = 0, n_y = a.order ? (unsigned)a.n_runs : blocks_for((size_t)a.n_pairs, a.id ? 1 : 8 * COLS);
-    size_t     panels = 0, busy_y = a.order ? (size_t)min_int(a.n_runs, a.n_pairs) : n_y;
+    unsigned   blocks = 0, n_y = a.order ? (unsigned)min_int(a.n_runs, a.n_pairs) /* no run is empty */
+                                         : blocks_for((size_t)a.n_pairs, a.id ? 1 : 8 * COLS);
+    size_t     panels = 0;
     for (int i = 0; i < a.n_parts; i++) panels += (size_t)a.part[i].n_panels;
     if (a.act >= 0) {
-        cut.panels = 2, cut.apart = a.part[0].n_panels / 2, cut.ahead = 1;
+        cut.panels = 1, cut.ahead = a.part[0].n_panels / 2, cut.steps = 2;
     } else if (cut.turns == 1) {
-        size_t steps = panels / (size_t)cut.panels * busy_y / ENOUGH_BLOCKS;
+        size_t steps = panels / (size_t)cut.panels * n_y / ENOUGH_BLOCKS;
         cut.steps    = steps < 1 ? 1 : steps > MOST_STEPS ? (int)MOST_STEPS : (int)steps;
     }
+    cut.stride = a.act >= 0 ? 1 : cut.ahead * cut.steps;
     for (int i = 0; i < a.n_parts; i++) {
         a.part[i].first_block = (int)blocks;
-        blocks += blocks_for((size_t)(a.act >= 0 ? cut.apart : a.part[i].n_panels), (size_t)(cut.ahead * cut.steps));
+        blocks += blocks_for((size_t)(a.act >= 0 ? cut.ahead : a.part[i].n_panels), (size_t)cut.stride);
     }
     int    n_warps = cut.panels * cut.segments;
     size_t shared  = (size_t)(n_warps * weight_ring<T>::WARP_BYTES) +
-                    block_sums<COLS>::bytes(n_warps, cut.turns > 1 ? cut.panels : 0);
+                    block_sums<COLS>::bytes(a.act >= 0 ? 2 * n_warps : n_warps, cut.turns > 1 ? cut.panels : 0);
     if (STAGED) shared += (size_t)(n_warps * staged_rows<T>::bytes(a.id ? 1 : a.n_pairs));
     allow_shared(matmul_kernel<T, COLS, STAGED>, shared);
     LAUNCH_EARLY((matmul_kernel<T, COLS, STAGED>), dim3(blocks, n_y),
@@ -628,8 +630,8 @@ template <quant_type T> static void launch_type(cudaStream_t s, const cuda_matmu
 template <quant_type T> static bool can_gate(int n_tiles)
 {
     int n = layout_segments(T, n_tiles);
-    return !is_float<T>() && 2 * n <= MATMUL_WARPS &&
-           2 * n * (weight_ring<T>::WARP_BYTES + (int)block_sums<1>::bytes(1, 0) + staged_rows<T>::bytes(1)) <=
+    return !is_float<T>() && n <= MATMUL_WARPS &&
+           n * (weight_ring<T>::WARP_BYTES + (int)block_sums<1>::bytes(2, 0) + staged_rows<T>::bytes(1)) <=
                shared_limit();
 }
 

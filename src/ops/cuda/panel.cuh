@@ -46,8 +46,6 @@ static __device__ inline void load_tile(lane_tile<T> &k, const char *tile, const
 }
 
 /* --- scales of a step ----------------------------------------------------------------------------*/
-static __device__ inline uint32_t both_low(uint32_t v) { return __byte_perm(v, v, 0x1010); }
-static __device__ inline uint32_t both_high(uint32_t v) { return __byte_perm(v, v, 0x3232); }
 #define H2_1024 0x64006400u
 #define H2_1152 0x64806480u
 
@@ -63,7 +61,8 @@ static __device__ inline uint32_t fp4_scale(uint32_t e, int up)
     return f >= 31 ? 0x7bffu : f > 0 ? (uint32_t)f << 10 : f > -10 ? 0x200u >> -f : 0;
 }
 
-/* Returns the scales of a step. up: the tensor's power of two as a pair of equal f16; for MXFP4 its logarithm. */
+/* Returns the scales of a step. up: the tensor's power of two as a pair of equal f16; for Q4_0 as two factors, for MXFP4
+ * its logarithm. */
 template <quant_type T> static __device__ inline step_scales scales_of(const lane_tile<T> &k, int step, uint32_t up)
 {
     step_scales r     = {};
@@ -98,6 +97,15 @@ template <quant_type T> static __device__ inline step_scales scales_of(const lan
     } else if constexpr (T == QUANT_MXFP4) {
         uint32_t e = k.s.x >> (8 * block);
         r.s[0] = fp4_scale(e & 0xff, (int)up) * 0x10001u, r.s[1] = fp4_scale(e >> 16 & 0xff, (int)up) * 0x10001u;
+    } else if constexpr (T == QUANT_Q4_0) { /* for q 2^-24, and for the second output q 2^-20; m is -8 2^-24 of the scale */
+        uint32_t v[2] = {h2_mul(h2_mul(k.s.x, both_low(up)), both_high(up)),
+                         h2_mul(h2_mul(k.s.y, both_low(up)), h2_mul(both_high(up), 0x2c002c00u /* 1 / 16 */))};
+        uint32_t m[2] = {h2_mul(v[0], 0x80088008u), h2_mul(v[1], 0x80808080u)};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            r.s[i] = block ? both_high(v[i]) : both_low(v[i]);
+            r.m[i] = block ? both_high(m[i]) : both_low(m[i]);
+        }
     } else {
         uint32_t v[2] = {h2_mul(k.s.x, up), h2_mul(k.s.y, up)};
 #pragma unroll
@@ -163,12 +171,11 @@ template <quant_type T>
 static __device__ inline uint32_t number_pair(const lane_tile<T> &k, int step, int i, uint32_t h2_1024)
 {
     (void)h2_1024;
-    if constexpr (T == QUANT_Q4_0 || T == QUANT_Q4_1 || T == QUANT_Q4_K) {
+    if constexpr (T == QUANT_Q4_1 || T == QUANT_Q4_K) {
         uint32_t word[4] = {k.q[0].x, k.q[0].y, k.q[0].z, k.q[0].w};
         uint32_t v       = i / 2 ? word[step] >> 8 : word[step];
         if (i % 2 == 0) return h2_sub(pick_bits(v, 0x000f000fu, h2_1024), offset_of<T>());
-        constexpr uint32_t minus = T == QUANT_Q4_0 ? 0xd480d480u : 0xd400d400u; /* -72, -64 */
-        return h2_fma(pick_bits(v, 0x00f000f0u, h2_1024), 0x2c002c00u /* 1 / 16 */, minus);
+        return h2_fma(pick_bits(v, 0x00f000f0u, h2_1024), 0x2c002c00u /* 1 / 16 */, 0xd400d400u /* -64 */);
     } else {
         return h2_sub(pair_of<T>(k, step, i), offset_of<T>());
     }
@@ -197,6 +204,14 @@ static __device__ inline void decode_step(uint32_t (&a)[4], uint32_t (&low)[4], 
             float x = __uint_as_float(i % 2 ? v.z : v.x) * by, y = __uint_as_float(i % 2 ? v.w : v.y) * by;
             a[i]   = h2_from_f32(x, y);
             low[i] = h2_from_f32(x - from_f16((uint16_t)a[i]), y - from_f16((uint16_t)(a[i] >> 16)));
+        }
+    } else if constexpr (T == QUANT_Q4_0) { /* the bits of q, in their place, are a subnormal f16 */
+        step_scales r    = scales_of<T>(k, step, up);
+        uint32_t word[4] = {k.q[0].x, k.q[0].y, k.q[0].z, k.q[0].w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t v = i / 2 ? word[step] >> 8 : word[step];
+            a[i]       = h2_fma(v & (i % 2 ? 0x00f000f0u : 0x000f000fu), r.s[i % 2], r.m[i % 2]);
         }
     } else {
         step_scales r = scales_of<T>(k, step, up);

@@ -33,6 +33,20 @@ static __device__ inline uint32_t h2_from_f32(float low, float high)
     return d;
 }
 
+/* Return one half of v in both halves. */
+static __device__ inline uint32_t both_low(uint32_t v)
+{
+    uint32_t d;
+    asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\tmov.b32 %0, {low, low};\n\t}" : "=r"(d) : "r"(v));
+    return d;
+}
+static __device__ inline uint32_t both_high(uint32_t v)
+{
+    uint32_t d;
+    asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\tmov.b32 %0, {high, high};\n\t}" : "=r"(d) : "r"(v));
+    return d;
+}
+
 /* Returns (v & mask) | bits, in one instruction. bits must be in a register (in_register), because the instruction has
  * only one constant. */
 static __device__ inline uint32_t pick_bits(uint32_t v, uint32_t mask, uint32_t bits)

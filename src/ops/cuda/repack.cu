@@ -192,14 +192,24 @@ template <quant_type T> static __global__ void repack_kernel(cuda_repack_args a)
         put_tile<T>(a.to + panel * layout_panel_bytes(T, a.n_in), n_tiles, f, tile, threadIdx.x % WARP);
 }
 
+/* The scale of (output, input) of a panel of Q4_0. */
+static __device__ inline float q4_scale(const char *panel, int out, int in)
+{
+    place       p = place_of(out, in);
+    const char *s = panel + (size_t)(in / TILE_IN) * layout_tile_bytes(QUANT_Q4_0) + 32 * layout_q(QUANT_Q4_0);
+    return from_f16((uint16_t)f16_at(s + p.g * layout_s(QUANT_Q4_0) + p.side * (layout_s(QUANT_Q4_0) / 2), p.step / 2));
+}
+
+/* Q4_0: the largest weight that a scale allows. */
 template <quant_type T> static __global__ void largest_kernel(cuda_repack_args a)
 {
     size_t   panel = a.first_panel + blockIdx.x;
     int      left = a.n_out - (int)(panel % a.n_panels) * PANEL_OUTS, n = left < PANEL_OUTS ? left : (int)PANEL_OUTS;
     uint32_t largest = 0;
     for (int i = threadIdx.x; i < n * a.n_in; i += REPACK_THREADS) {
-        float w = fabsf(weight_at<T>(a.to + panel * layout_panel_bytes(T, a.n_in), (int)layout_tiles(a.n_in),
-                                     i / a.n_in, i % a.n_in));
+        const char *at = a.to + panel * layout_panel_bytes(T, a.n_in);
+        float       w  = T == QUANT_Q4_0 ? 8 * fabsf(q4_scale(at, i / a.n_in, i % a.n_in))
+                                         : fabsf(weight_at<T>(at, (int)layout_tiles(a.n_in), i / a.n_in, i % a.n_in));
         if (isfinite(w) && __float_as_uint(w) > largest) largest = __float_as_uint(w);
     }
     if (largest) atomicMax(a.largest, largest);

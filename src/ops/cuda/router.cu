@@ -10,13 +10,13 @@ static __global__ void router_kernel(cuda_router_args a)
     choice c;
     let_next_start();
     wait_for_previous();
-    c.make(room, a.logits + row * a.n_experts, a.n_experts, a.n_slots, threadIdx.x);
+    c.make<ROUTER_EXPERTS>(room, a.logits + row * a.n_experts, a.n_experts, a.n_slots, threadIdx.x);
     c.put(a.id + row * a.n_slots, a.w + row * a.n_slots, a.scale, a.n_slots, threadIdx.x);
 }
 
 extern "C" cudaError_t cuda_router(cudaStream_t s, const cuda_router_args *a, int n_rows)
 {
-    size_t shared = choice::words(a->n_experts, a->n_slots) * sizeof(uint32_t);
+    size_t shared = choice::words(a->n_slots) * sizeof(uint32_t);
     allow_shared(router_kernel, shared);
     LAUNCH_EARLY(router_kernel, (unsigned)n_rows, WARP, shared, s, *a);
     return cudaGetLastError();
@@ -91,8 +91,8 @@ static __global__ void __launch_bounds__(CHOICE_WARPS *WARP) route_kernel(cuda_r
     for (int m = threadIdx.x; m < g.n_mats; m += (int)blockDim.x) route_shared[m] = 0;
     wait_for_previous();
     for (int row = warp; row < g.n_pairs / a.n_slots; row += (int)blockDim.x / WARP) {
-        uint32_t *room = (uint32_t *)route_shared + 3 * g.n_mats + warp * choice::words(a.n_experts, a.n_slots);
-        c.make(room, a.logits + (size_t)row * a.n_experts, a.n_experts, a.n_slots, lane);
+        uint32_t *room = (uint32_t *)route_shared + 3 * g.n_mats + warp * choice::words(a.n_slots);
+        c.make<ROUTER_EXPERTS>(room, a.logits + (size_t)row * a.n_experts, a.n_experts, a.n_slots, lane);
         c.put(a.id + (size_t)row * a.n_slots, a.w + (size_t)row * a.n_slots, a.scale, a.n_slots, lane);
         __syncwarp(); /* the room may be written again */
     }
@@ -102,7 +102,7 @@ static __global__ void __launch_bounds__(CHOICE_WARPS *WARP) route_kernel(cuda_r
 
 static size_t route_bytes(int n_experts, int n_slots, int warps)
 {
-    return group_bytes(n_experts) + (size_t)warps * choice::words(n_experts, n_slots) * sizeof(uint32_t);
+    return group_bytes(n_experts) + (size_t)warps * choice::words(n_slots) * sizeof(uint32_t);
 }
 
 extern "C" bool cuda_route_fits(int n_rows, int n_experts, int n_slots)

@@ -20,57 +20,66 @@ static __device__ inline float logit_of(uint32_t rank)
     return __uint_as_float(rank & 0x80000000u ? rank & 0x7fffffffu : ~rank);
 }
 
-/* The best of a lane's experts, which are lane, lane + 32, ...; the lower id of equals. */
-struct lane_best {
-    uint32_t rank;
-    int      at;
+/* The ranks of a lane's experts, which are lane, lane + 32, ...; 0 for one that was taken or does not exist. */
+template <int EACH> struct lane_ranks {
+    uint32_t rank[EACH];
 
-    __device__ inline void find(const uint32_t *ranks, int lane, int n_experts)
+    __device__ inline void load(const float *z, int n_experts, int lane)
     {
-        rank = 0, at = n_experts;
-        for (int e = lane; e < n_experts; e += WARP)
-            if (ranks[e] > rank) rank = ranks[e], at = e;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) rank[i] = lane + i * WARP < n_experts ? rank_of(z[lane + i * WARP]) : 0;
+    }
+    /* Takes the best expert of all lanes, the lower id of equals, and returns its rank; called by all lanes of a warp. */
+    __device__ inline uint32_t take(int lane, int *id)
+    {
+        uint32_t best = 0;
+        int      mine = 0x7fffffff;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) best = rank[i] > best ? rank[i] : best;
+        best = warp_max_u32(best);
+#pragma unroll
+        for (int i = EACH - 1; i >= 0; i--) mine = rank[i] == best ? lane + i * WARP : mine;
+        *id = (int)warp_min_u32((uint32_t)mine);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) rank[i] = lane + i * WARP == *id ? 0 : rank[i];
+        return best;
     }
 };
 
-/* The choice of a row, in shared memory: [n_experts] ranks, 0: chosen already; [n_slots] weights; [n_slots] ids. */
+/* The choice of a row, in shared memory: [n_slots] weights; [n_slots] ids. */
 struct choice {
-    uint32_t *ranks;
-    float    *weights;
-    int32_t  *chosen;
-    float     sum; /* sum of the weights */
+    float   *weights;
+    int32_t *chosen;
+    float    sum; /* sum of the weights */
 
     /* Returns the words of shared memory. */
-    static __host__ __device__ inline size_t words(int n_experts, int n_slots)
-    {
-        return (size_t)n_experts + 2 * (size_t)n_slots;
-    }
-    /* Chooses the n_slots experts with the highest logits z; called by all lanes of a warp. room: words() words. Logits
-     * are ranked, not their exponentials, which may be equal where logits are not; ties go to the lower id. The sum
-     * over all experts cancels: softmax, then made to sum to 1 over the chosen, is softmax over the chosen. */
+    static __host__ __device__ inline size_t words(int n_slots) { return 2 * (size_t)n_slots; }
+    /* Chooses the n_slots experts with the highest logits z, of at most MOST; called by all lanes of a warp. room: words()
+     * words. Logits are ranked, not their exponentials, which may be equal where logits are not; ties go to the lower id.
+     * The sum over all experts cancels: softmax, then made to sum to 1 over the chosen, is softmax over the chosen. */
+    template <int MOST>
     __device__ inline void make(uint32_t *room, const float *z, int n_experts, int n_slots, int lane)
     {
-        ranks   = room;
-        weights = (float *)(ranks + n_experts);
+        weights = (float *)room;
         chosen  = (int32_t *)(weights + n_slots);
-        for (int e = lane; e < n_experts; e += WARP) ranks[e] = rank_of(z[e]);
-        lane_best mine;
-        mine.find(ranks, lane, n_experts);
-        float first = 0;
-        sum         = 0;
+        if (n_experts <= 4 * WARP)
+            pick<4>(z, n_experts, n_slots, lane);
+        else
+            pick<MOST / WARP>(z, n_experts, n_slots, lane);
+    }
+    template <int EACH> __device__ inline void pick(const float *z, int n_experts, int n_slots, int lane)
+    {
+        lane_ranks<EACH> ranks;
+        float            first = 0;
+        ranks.load(z, n_experts, lane);
+        sum = 0;
         for (int slot = 0; slot < n_slots; slot++) {
-            uint32_t top = warp_max_u32(mine.rank);
-            int      at  = (int)warp_min_u32(mine.rank == top ? (uint32_t)mine.at : 0x7fffffffu);
-            float    z0  = logit_of(top);
+            int   id;
+            float z0 = logit_of(ranks.take(lane, &id));
             if (slot == 0) first = z0;
             float p = expf(z0 - first);
             sum += p;
-            if (at == mine.at) { /* true in one lane */
-                ranks[at]     = 0;
-                weights[slot] = p;
-                chosen[slot]  = at;
-                mine.find(ranks, lane, n_experts);
-            }
+            if (lane == 0) weights[slot] = p, chosen[slot] = id;
         }
         __syncwarp();
     }

@@ -588,7 +588,7 @@ static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_
 static void op_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
 {
     cuda_router_args a = {id.p, w.p, logits.p, expert_scale.p, n_experts, n_slots};
-    assert(n_slots <= n_experts);
+    assert(n_slots <= n_experts && n_experts <= ROUTER_EXPERTS);
     wrote_f32(q, id, n_rows, n_slots);
     wrote_f32(q, w, n_rows, n_slots);
     if (n_rows > 0) note_status(q, "router", cuda_router(on(q), &a, n_rows));
@@ -653,7 +653,7 @@ static void op_experts(queue *q, const expert_rows *e, int n_rows)
 {
     if (n_rows < 1) return;
     bool one = n_rows == 1 && e->gate_up && e->n_ff % PANEL_OUTS == 0 &&
-               e->n_experts + 2 * e->n_slots <= CHOICE_WORDS &&
+               e->n_experts <= CHOICE_EXPERTS && e->n_slots <= CHOICE_SLOTS &&
                cuda_matmul_can_gate(e->gate_up->type, packed(e->gate_up)->n_tiles) &&
                cuda_matmul_can_convert(e->down->type, packed(e->down)->n_tiles);
     if (one) {

@@ -95,14 +95,22 @@ static bool send_weight(backend *b, const cuda_weight *w, const weight_src *s, e
     return true;
 }
 
-/* --- the power of two ----------------------------------------------------------------------------- Floats: the
- * largest weight goes into [2^14, 2^15), so that f16 holds what is 2^-31 of it; others into [1, 2), and the power is
- * an f16 too. F16 needs none. */
+/* --- the power of two -----------------------------------------------------------------------------
+ * Floats: the largest weight goes into [2^14, 2^15), so that f16 holds what is 2^-31 of it; others into [1, 2), and the
+ * power is an f16 too. F16 needs none. Q4_0: the largest scale goes into [2^15, 2^16), because its numbers are taken as
+ * q 2^-24; the power is a product of two f16. */
 static void choose_scale(cuda_weight *w, float largest)
 {
     int e = 0, up;
     if (w->pub.type == QUANT_F16 || !(largest > 0)) return;
     frexpf(largest, &e); /* largest is in [2^(e - 1), 2^e) */
+    if (w->pub.type == QUANT_Q4_0) { /* largest is 8 times the largest scale */
+        up      = 19 - e;
+        up      = up < -28 ? -28 : up > 30 ? 30 : up;
+        w->up   = ldexpf(1, up);
+        w->down = ldexpf(1, 24 - up);
+        return;
+    }
     up = (quant_is_float(w->pub.type) ? 15 : 1) - e;
     if (w->pub.type != QUANT_MXFP4 && !quant_is_float(w->pub.type)) up = up < -14 ? -14 : up > 15 ? 15 : up;
     up      = up < -126 ? -126 : up > 126 ? 126 : up;
