@@ -16,7 +16,19 @@
 #include "ops/cuda/panel.cuh"
 #include "ops/cuda/router.cuh"
 
-enum { MATMUL_WARPS = 10, MATMUL_THREADS = MATMUL_WARPS * WARP, LONG_THREADS = 512 };
+enum { LONG_THREADS = 512 };
+/* How a kernel gets its rows: from memory, tile by tile; from shared memory, where one or two were staged; the same for
+ * the experts of one row. */
+enum row_kind { ROWS_READ, ROWS_STAGED, ROWS_OF_ONE };
+/* Return how many warps a block has at most, and for how many such blocks registers leave room. */
+template <int COLS, row_kind KIND> static __host__ __device__ constexpr int most_warps()
+{
+    return COLS > 1 ? 14 : KIND == ROWS_STAGED ? 8 : 10;
+}
+template <int COLS, row_kind KIND> static __host__ __device__ constexpr int least_blocks()
+{
+    return COLS > 1 ? 1 : KIND == ROWS_STAGED ? 3 : 2;
+}
 enum { PART_STRIDE = 20 }; /* floats of a column of 16 outputs in shared memory, without bank conflicts */
 
 /* --- activations ---------------------------------------------------------------------------------
@@ -249,7 +261,8 @@ static __device__ inline void add_tile(float (&acc)[COLS][4], const lane_tile<T>
  * more segments than that, it takes several turns at it. */
 struct matmul_cut {
     int panels, segments, n_segments, turns, steps;
-    int apart, ahead, stride; /* panels from one of a block's to the next, from one step to the next, to the next block's */
+    int apart, ahead,
+        stride;       /* panels from one of a block's to the next, from one step to the next, to the next block's */
     int each, longer; /* tiles of a segment; how many have one more */
 
     __device__ inline int first_tile(int segment) const
@@ -448,22 +461,24 @@ static __device__ inline void store_part(const block_sums<COLS> &sums, const flo
         for (int i = 0; i < 4; i++) sums.part[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = acc[j][i];
 }
 
-template <quant_type T, int COLS, bool STAGED>
-static __global__ void __launch_bounds__(MATMUL_THREADS, COLS == 1 ? 2 : 1)
+template <quant_type T, int COLS, row_kind KIND>
+static __global__ void __launch_bounds__(most_warps<COLS, KIND>() * WARP, least_blocks<COLS, KIND>())
     matmul_kernel(cuda_matmul_args a, matmul_cut cut)
 {
     typedef weight_ring<T> weights;
+    constexpr bool         STAGED = KIND != ROWS_READ, ONE = KIND == ROWS_OF_ONE;
+    bool                   by_id = ONE || (!STAGED && a.id);
     DYNAMIC_SHARED(uint4, matmul_shared); /* each warp's slots, then the sums, then each warp's rows */
-    __shared__ uint64_t gates[MATMUL_WARPS * weights::S];
+    __shared__ uint64_t gates[most_warps<COLS, KIND>() * weights::S];
     int                 n_warps = (int)(blockDim.y * blockDim.z);
     int                 lane = threadIdx.x, warp = threadIdx.z * blockDim.y + threadIdx.y;
     block_sums<COLS>    sums;
     sums.part          = (float(*)[8 * COLS][PART_STRIDE])((char *)matmul_shared + n_warps * weights::WARP_BYTES);
-    sums.total         = (float(*)[8 * COLS][PANEL_OUTS])(sums.part + (STAGED && a.act >= 0 ? 2 : 1) * n_warps);
+    sums.total         = (float(*)[8 * COLS][PANEL_OUTS])(sums.part + (ONE && a.act >= 0 ? 2 : 1) * n_warps);
     sums.scale         = (float *)(sums.total + (cut.turns > 1 ? cut.panels : 0));
     sums.pair          = (int32_t *)(sums.scale + 8 * COLS);
     block_part part    = part_of(a, cut);
-    bool       gated   = STAGED && a.act >= 0; /* two steps: a panel of the first half, and of the second */
+    bool       gated   = ONE && a.act >= 0; /* two steps: a panel of the first half, and of the second */
     int        left    = part.of.n_panels - part.panel;
     int        n_units = (left < cut.steps * cut.ahead ? (left + cut.ahead - 1) / cut.ahead : cut.steps) * cut.turns;
 
@@ -476,32 +491,32 @@ static __global__ void __launch_bounds__(MATMUL_THREADS, COLS == 1 ? 2 : 1)
     __syncwarp();
     /* Weights wait for nothing, their choice may. */
     cuda_run r = {};
-    if (a.gives || (a.id && !a.settled)) wait_for_previous();
-    if (STAGED && a.router.logits) {
+    if (by_id && (a.gives || !a.settled)) wait_for_previous();
+    if (ONE && a.router.logits) {
         r = {choose_here(a.router, blockIdx.y, warp, lane), (int32_t)blockIdx.y, 1};
         let_next_start();
     } else {
         let_next_start();
-        r = find_run(a, blockIdx.y, a.id ? 1 : 8 * COLS);
+        r = find_run(a, blockIdx.y, ONE ? 1 : 8 * COLS);
     }
     if (r.n > 0) {
-        if (a.id) part.of.data += (size_t)r.mat * part.of.n_panels * a.panel_bytes;
+        if (by_id) part.of.data += (size_t)r.mat * part.of.n_panels * a.panel_bytes;
         ring.start(a, cut, part, n_units);
     }
-    if (!a.gives && (!a.id || a.settled)) wait_for_previous();
+    if (!by_id || (!a.gives && a.settled)) wait_for_previous();
     if (r.n < 1) return; /* the whole block */
     segment_at now     = unit_of(a, cut, part, 0);
     char      *rows_at = (char *)(sums.pair + 8 * COLS) + warp * staged.bytes(STAGED ? r.n : 0);
     if constexpr (STAGED) {
         int   row[STAGED_ROWS] = {row_of(a, r.first), row_of(a, r.first + r.n - 1)};
         float scale            = 1;
-        if (!is_float<T>() && a.rows)
+        if (ONE && !is_float<T>() && a.rows)
             scale = staged.convert(rows_at, a.rows + (size_t)r.first * a.n_in, a.n_in, lane);
         else
             staged.load(rows_at, a, now, row, r.n, lane);
         if (warp == 0 && lane < r.n) { /* read after a barrier */
             sums.pair[lane]  = r.first + lane;
-            sums.scale[lane] = a.rows ? scale : a.x.scale[row_of(a, r.first + lane)];
+            sums.scale[lane] = ONE && a.rows ? scale : a.x.scale[row_of(a, r.first + lane)];
         }
     } else {
         rows.x.to_low = (size_t)(a.x.low - a.x.high);
@@ -517,7 +532,7 @@ static __global__ void __launch_bounds__(MATMUL_THREADS, COLS == 1 ? 2 : 1)
         }
         rows.start(now);
     }
-    uint32_t up = up_bits<T>(part.of.up), h2_1024 = in_register(H2_1024);
+    uint32_t up = up_bits<T>(part.of.up), h2_1024 = T == QUANT_Q4_0 ? 0 : in_register(H2_1024);
     for (int unit = 0; unit < n_units; unit++) {
         constexpr int X = rows_ahead<T, COLS>(), C = weights::C;
         static_assert(C % X == 0, "a chunk begins with the first of the rows' places");
@@ -573,23 +588,27 @@ enum {
     MOST_STEPS    = 4
 }; /* more than a large GPU holds at a time; with more work, blocks take several steps */
 
-/* Cuts inputs into segments, and a panel's segments into turns of at most most_warps. */
-static matmul_cut cut_of(quant_type type, int n_tiles, int most_warps)
+/* Cuts inputs into segments, and a panel's segments into turns of at most most_warps. With many rows a block has two
+ * panels, if that takes no more than pair_warps: they share the rows, through the first cache. */
+static matmul_cut cut_of(quant_type type, int n_tiles, int most_warps, int pair_warps)
 {
     int n = layout_segments(type, n_tiles), each = n_tiles / n, longer = n_tiles % n;
     int turns  = (n + most_warps - 1) / most_warps;
-    int panels = n == 1 ? 4 : n == 2 ? 2 : 1;
+    int panels = n == 1 ? 4 : n == 2 || 2 * n <= pair_warps ? 2 : 1;
     return {panels, (n + turns - 1) / turns, n, turns, 1, 1, panels, panels, each, longer};
 }
 
-template <quant_type T, int COLS, bool STAGED> static void launch(cudaStream_t s, const cuda_matmul_args *args)
+template <quant_type T, int COLS, row_kind KIND> static void launch(cudaStream_t s, const cuda_matmul_args *args)
 {
     enum { REST = 4352 }; /* bytes: where turns are added up, the pairs, and room for the experts' choice */
     cuda_matmul_args a          = *args;
     size_t           warp_bytes = (size_t)weight_ring<T>::WARP_BYTES + block_sums<COLS>::bytes(1, 0) +
-                        (STAGED ? (size_t)staged_rows<T>::bytes(a.id ? 1 : a.n_pairs) : 0);
+                        (KIND == ROWS_READ ? 0 : (size_t)staged_rows<T>::bytes(a.id ? 1 : a.n_pairs));
     size_t     room   = ((size_t)shared_limit() - REST) / warp_bytes;
-    matmul_cut cut    = cut_of(T, a.n_tiles, room < MATMUL_WARPS ? (int)room : (int)MATMUL_WARPS);
+    matmul_cut cut    = cut_of(T, a.n_tiles, min_int((int)room, most_warps<COLS, KIND>()),
+                            COLS == 1   ? 0
+                               : COLS == 2 ? 8
+                                           : 14);
     unsigned   blocks = 0, n_y = a.order ? (unsigned)min_int(a.n_runs, a.n_pairs) /* no run is empty */
                                          : blocks_for((size_t)a.n_pairs, a.id ? 1 : 8 * COLS);
     size_t     panels = 0;
@@ -608,29 +627,31 @@ template <quant_type T, int COLS, bool STAGED> static void launch(cudaStream_t s
     int    n_warps = cut.panels * cut.segments;
     size_t shared  = (size_t)(n_warps * weight_ring<T>::WARP_BYTES) +
                     block_sums<COLS>::bytes(a.act >= 0 ? 2 * n_warps : n_warps, cut.turns > 1 ? cut.panels : 0);
-    if (STAGED) shared += (size_t)(n_warps * staged_rows<T>::bytes(a.id ? 1 : a.n_pairs));
-    allow_shared(matmul_kernel<T, COLS, STAGED>, shared);
-    LAUNCH_EARLY((matmul_kernel<T, COLS, STAGED>), dim3(blocks, n_y),
+    if (KIND != ROWS_READ) shared += (size_t)(n_warps * staged_rows<T>::bytes(a.id ? 1 : a.n_pairs));
+    allow_shared(matmul_kernel<T, COLS, KIND>, shared);
+    LAUNCH_EARLY((matmul_kernel<T, COLS, KIND>), dim3(blocks, n_y),
                  dim3(WARP, (unsigned)cut.segments, (unsigned)cut.panels), shared, s, a, cut);
 }
 
 template <quant_type T> static void launch_type(cudaStream_t s, const cuda_matmul_args *a)
 {
     int rows = a->order ? a->run_pairs : a->id ? 1 : a->n_pairs;
-    if (rows <= STAGED_ROWS && !a->order)
-        launch<T, 1, true>(s, a);
+    if (a->id && !a->order)
+        launch<T, 1, ROWS_OF_ONE>(s, a);
+    else if (rows <= STAGED_ROWS && !a->order)
+        launch<T, 1, ROWS_STAGED>(s, a);
     else if (rows <= 8)
-        launch<T, 1, false>(s, a);
+        launch<T, 1, ROWS_READ>(s, a);
     else if (rows <= 16)
-        launch<T, 2, false>(s, a);
+        launch<T, 2, ROWS_READ>(s, a);
     else
-        launch<T, 4, false>(s, a);
+        launch<T, 4, ROWS_READ>(s, a);
 }
 
 template <quant_type T> static bool can_gate(int n_tiles)
 {
     int n = layout_segments(T, n_tiles);
-    return !is_float<T>() && n <= MATMUL_WARPS &&
+    return !is_float<T>() && n <= most_warps<1, ROWS_OF_ONE>() &&
            n * (weight_ring<T>::WARP_BYTES + (int)block_sums<1>::bytes(2, 0) + staged_rows<T>::bytes(1)) <=
                shared_limit();
 }

@@ -97,7 +97,8 @@ template <quant_type T> static __device__ inline step_scales scales_of(const lan
     } else if constexpr (T == QUANT_MXFP4) {
         uint32_t e = k.s.x >> (8 * block);
         r.s[0] = fp4_scale(e & 0xff, (int)up) * 0x10001u, r.s[1] = fp4_scale(e >> 16 & 0xff, (int)up) * 0x10001u;
-    } else if constexpr (T == QUANT_Q4_0) { /* for q 2^-24, and for the second output q 2^-20; m is -8 2^-24 of the scale */
+    } else if constexpr (T ==
+                         QUANT_Q4_0) { /* for q 2^-24, and for the second output q 2^-20; m is -8 2^-24 of the scale */
         uint32_t v[2] = {h2_mul(h2_mul(k.s.x, both_low(up)), both_high(up)),
                          h2_mul(h2_mul(k.s.y, both_low(up)), h2_mul(both_high(up), 0x2c002c00u /* 1 / 16 */))};
         uint32_t m[2] = {h2_mul(v[0], 0x80088008u), h2_mul(v[1], 0x80808080u)};
@@ -206,8 +207,8 @@ static __device__ inline void decode_step(uint32_t (&a)[4], uint32_t (&low)[4], 
             low[i] = h2_from_f32(x - from_f16((uint16_t)a[i]), y - from_f16((uint16_t)(a[i] >> 16)));
         }
     } else if constexpr (T == QUANT_Q4_0) { /* the bits of q, in their place, are a subnormal f16 */
-        step_scales r    = scales_of<T>(k, step, up);
-        uint32_t word[4] = {k.q[0].x, k.q[0].y, k.q[0].z, k.q[0].w};
+        step_scales r       = scales_of<T>(k, step, up);
+        uint32_t    word[4] = {k.q[0].x, k.q[0].y, k.q[0].z, k.q[0].w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             uint32_t v = i / 2 ? word[step] >> 8 : word[step];
