@@ -114,6 +114,12 @@ template <typename T> static inline T atomicMax(T *p, T v)
     if (v > was) *p = v;
     return was;
 }
+template <typename T> static inline T atomicMin(T *p, T v)
+{
+    T was = *p;
+    if (v < was) *p = v;
+    return was;
+}
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned select)
 {
     uint64_t both = a | (uint64_t)b << 32;

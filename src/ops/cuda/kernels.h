@@ -177,12 +177,12 @@ cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a, int
 
 /* --- picking --------------------------------------------------------------------------------------*/
 enum { PICK_BLOCKS = 16, LOGPROBS_MAX = 256 }; /* LOGPROBS_MAX: maximum of n_top of cuda_logprobs */
-enum { ARGMAX_SLICES = 32, ARGMAX_BYTES = 16 };
+enum { ARGMAX_SLICES = 32, ARGMAX_BYTES = 8 };
 /* scratch: [n_rows][ARGMAX_SLICES] of ARGMAX_BYTES */
 cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *logits, void *scratch, int n_rows, int n_vocab);
 enum { SAMPLE_SLICES = 32, SLICE_BEST = 64, SAMPLE_ROWS = 64 };
 /* candidates: scratch [SAMPLE_ROWS][SAMPLE_SLICES][SLICE_BEST] */
-cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, int32_t *candidates, const sample_params *p,
+cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, uint64_t *candidates, const sample_params *p,
                         int n_rows, int n_vocab);
 /* scores: scratch [PICK_BLOCKS][n_vocab] */
 cudaError_t cuda_sample_top(cudaStream_t s, token_logprob *out, const float *logits, const sample_params *p,

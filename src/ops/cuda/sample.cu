@@ -4,11 +4,12 @@
  * top-p keep the keys from some key on, found digit by digit: of the tokens that agree with the digits so far, how much
  * (tokens, or shares of probability) each next digit has. Shares are whole numbers too, so sums have no order, and a
  * block of threads finds what the processor's heap finds. A row is one block's work, except for argmax and for samples
- * that depend on few tokens: there the blocks of a row's slices leave candidates, and one block picks among them. */
+ * that depend on few tokens: there the blocks of a row's slices leave their best keys, for one block to pick among. */
 #include "ops/cuda/device.cuh"
 #include "ops/sampling_math.h"
 
 enum { PICK_THREADS = 1024, DIGITS = 256, DIGIT_BITS = 8 };
+enum { SLICE_FOUND = 1024 }; /* keys that slice_best may find */
 
 typedef unsigned long long u64; /* the type of CUDA's atomics */
 
@@ -82,22 +83,76 @@ static __device__ inline u64 key_of_score(double score)
     return bits >> 63 ? ~bits : bits | (u64)1 << 63;
 }
 
-/* One row on its way through the filters: all its tokens, or candidates that include every token that top-k keeps. */
+/* The logit of a key that is not 0, with 0 for -0, and its token. */
+static __device__ inline float logit_of_key(u64 key)
+{
+    uint32_t bits = (uint32_t)(key >> 32);
+    return __uint_as_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits);
+}
+static __device__ inline int32_t token_of_key(u64 key) { return key ? (int32_t) ~(uint32_t)key : -1; }
+
+static __device__ inline u64 warp_top(u64 key)
+{
+    for (int k = WARP / 2; k > 0; k /= 2) {
+        u64 other = __shfl_xor_sync(ALL_LANES, key, k);
+        key       = other > key ? other : key;
+    }
+    return key;
+}
+
+/* The largest of all threads' keys, to the first warp. */
+static __device__ u64 block_top(u64 key)
+{
+    __shared__ u64 part[PICK_THREADS / WARP];
+    key = warp_top(key);
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = key;
+    __syncthreads();
+    return threadIdx.x < WARP ? warp_top(part[threadIdx.x]) : 0;
+}
+
+/* The thread's largest key of the logits [from, to). */
+static __device__ inline u64 own_top(const float *z, int from, int to)
+{
+    u64 top = 0;
+#pragma unroll 8
+    for (int i = from + (int)threadIdx.x; i < to; i += PICK_THREADS) {
+        u64 key = key_of(z[i], i);
+        top     = key > top ? key : top;
+    }
+    return top;
+}
+
+/* Sorts N keys in shared memory, the largest first. The pairs of a warp lie in 64 neighbouring places as long as they
+ * are at most 32 apart, and then the warp waits for itself alone. */
+template <int N> static __device__ void sort_keys(u64 *keys)
+{
+    static_assert(N <= 2 * PICK_THREADS, "a pair per thread at most");
+    __syncthreads();
+    for (int k = 2; k <= N; k *= 2)
+        for (int j = k / 2; j > 0; j /= 2) {
+            int i = threadIdx.x, low = 2 * i - (i & (j - 1)), next = j > 1 ? j / 2 : k;
+            if (i < N / 2) {
+                u64 a = keys[low], b = keys[low + j];
+                if ((a < b) == !(low & k)) keys[low] = b, keys[low + j] = a;
+            }
+            if (j > WARP || next > WARP)
+                __syncthreads();
+            else
+                __syncwarp();
+        }
+    __syncthreads();
+}
+
+/* One row on its way through the filters. */
 struct row_view {
-    const float   *z;  /* [n] */
-    const int32_t *id; /* [n], -1: no candidate; NULL: i itself */
-    int            n;
-    double         temp, z_max;
-    u64            floor;   /* keys below are out */
-    double         z_floor; /* and so is what lies under this (min-p) */
+    const float *z; /* [n] */
+    int          n;
+    double       temp, z_max;
+    u64          floor;   /* keys below are out */
+    double       z_floor; /* and so is what lies under this (min-p) */
 };
 
-static __device__ inline int32_t token_of(const row_view &r, int i) { return r.id ? r.id[i] : i; }
-static __device__ inline u64     row_key(const row_view &r, int i)
-{
-    int32_t id = token_of(r, i);
-    return id < 0 ? 0 : key_of(r.z[i], id);
-}
+static __device__ inline u64 row_key(const row_view &r, int i) { return key_of(r.z[i], i); }
 
 static __device__ inline u64 share_of(const row_view &r, int i)
 {
@@ -171,17 +226,16 @@ template <typename Key> static __device__ u64 find_kth(int n, Key key, int k)
     return find_floor(n, high, one, (double)k);
 }
 
-/* Temperature, top-k, top-p and min-p of a row of n_vocab tokens; `best` is its highest logit. */
-static __device__ row_view filtered(const float *z, const int32_t *id, int n, int n_vocab, const sample_params &p,
-                                    scored best)
+/* Temperature, top-k, top-p and min-p of a row; `best` is its highest logit. */
+static __device__ row_view filtered(const float *z, int n, const sample_params &p, scored best)
 {
-    row_view r   = {z, id, n, (double)p.temp, best.score / (double)p.temp, 1, -INFINITY};
+    row_view r   = {z, n, (double)p.temp, best.score / (double)p.temp, 1, -INFINITY};
     auto     key = [&](int i) {
         u64 k = row_key(r, i);
         return k >= r.floor ? k : 0;
     };
     auto share = [&](int i) { return share_of(r, i); };
-    if (p.top_k > 0 && p.top_k < n_vocab) {
+    if (p.top_k > 0 && p.top_k < n) {
         u64 floor = find_kth(n, key, p.top_k);
         if (floor) r.floor = floor;
     }
@@ -206,60 +260,49 @@ static __device__ inline bool passes(const row_view &r, int i, double *z)
 
 /* --- argmax and sample ----------------------------------------------------------------------------*/
 /* Grid: x over slices of a row, y over rows. */
-static __global__ void __launch_bounds__(PICK_THREADS)
-    argmax_slices_kernel(scored *part, const float *logits, int n_vocab)
+static __global__ void __launch_bounds__(PICK_THREADS) argmax_slices_kernel(u64 *part, const float *logits, int n_vocab)
 {
     int per_block = (n_vocab + ARGMAX_SLICES - 1) / ARGMAX_SLICES, from = (int)blockIdx.x * per_block;
     let_next_start();
     wait_for_previous();
-    scored best = best_of(logits + (size_t)blockIdx.y * n_vocab, from, min_of(from + per_block, n_vocab));
-    if (threadIdx.x == 0) part[blockIdx.y * ARGMAX_SLICES + blockIdx.x] = best;
+    u64 top = block_top(own_top(logits + (size_t)blockIdx.y * n_vocab, from, min_of(from + per_block, n_vocab)));
+    if (threadIdx.x == 0) part[blockIdx.y * ARGMAX_SLICES + blockIdx.x] = top;
 }
 
-/* A thread per row. */
-static __global__ void argmax_kernel(int32_t *id, const scored *part, int n_rows)
+/* A warp per row. */
+static __global__ void argmax_kernel(int32_t *id, const u64 *part)
 {
-    int    row  = blockIdx.x * blockDim.x + threadIdx.x;
-    scored best = {0, -1};
+    static_assert((int)ARGMAX_SLICES == (int)WARP, "a lane per slice");
     let_next_start();
     wait_for_previous();
-    if (row >= n_rows) return;
-#pragma unroll
-    for (int i = 0; i < ARGMAX_SLICES; i++)
-        if (better(part[row * ARGMAX_SLICES + i], best)) best = part[row * ARGMAX_SLICES + i];
-    id[row] = best.id;
+    u64 top = warp_top(part[blockIdx.x * ARGMAX_SLICES + threadIdx.x]);
+    if (threadIdx.x == 0) id[blockIdx.x] = token_of_key(top);
 }
 
 extern "C" cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *logits, void *scratch, int n_rows,
                                    int n_vocab)
 {
-    static_assert(sizeof(scored) == ARGMAX_BYTES, "room for a slice's best");
-    LAUNCH_EARLY(argmax_slices_kernel, dim3(ARGMAX_SLICES, (unsigned)n_rows), PICK_THREADS, 0, s, (scored *)scratch,
+    static_assert(sizeof(u64) == ARGMAX_BYTES, "room for a slice's best");
+    LAUNCH_EARLY(argmax_slices_kernel, dim3(ARGMAX_SLICES, (unsigned)n_rows), PICK_THREADS, 0, s, (u64 *)scratch,
                  logits, n_vocab);
-    LAUNCH_EARLY(argmax_kernel, blocks_for((size_t)n_rows, WARP), WARP, 0, s, id, (const scored *)scratch, n_rows);
+    LAUNCH_EARLY(argmax_kernel, (unsigned)n_rows, WARP, 0, s, id, (const u64 *)scratch);
     return cudaGetLastError();
 }
 
-/* Picks among the n tokens or candidates (row_view) of a row of n_vocab. */
-static __device__ int32_t pick(const float *z, const int32_t *id, int n, int n_vocab, const sample_params &p)
+/* Picks among the n tokens of a row. */
+static __device__ int32_t pick(const float *z, int n, const sample_params &p)
 {
-    scored best = {0, -1};
-    for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
-        scored x = {(double)z[i], id ? id[i] : i};
-        if (x.id >= 0 && isfinite(z[i]) && better(x, best)) best = x;
-    }
-    best = block_best(best);
+    scored best = best_logit(z, n);
     if (best.id < 0 || p.temp <= 0) return best.id;
-    row_view r   = filtered(z, id, n, n_vocab, p, best);
+    row_view r   = filtered(z, n, p, best);
     u64      key = sampling_position_key(p.seed, p.pos);
     best         = {0, -1};
     for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
-        double  zi;
-        int32_t token = token_of(r, i);
-        if (token < 0 || !passes(r, i, &zi)) continue;
-        u64 bits = sampling_token_bits(key, token);
+        double zi;
+        if (!passes(r, i, &zi)) continue;
+        u64 bits = sampling_token_bits(key, i);
         if (best.id >= 0 && zi + sampling_noise_bound(bits) < best.score) continue; /* cannot win any more */
-        scored x = {zi + sampling_noise_of(bits), token};
+        scored x = {zi + sampling_noise_of(bits), i};
         if (better(x, best)) best = x;
     }
     return block_best(best).id;
@@ -268,63 +311,115 @@ static __device__ int32_t pick(const float *z, const int32_t *id, int n, int n_v
 /* Returns how many of the highest logits a row's pick can depend on; 0: it may be any. */
 static __device__ inline int candidates_of(const sample_params &p, int n_vocab)
 {
+    if (n_vocab > SAMPLE_SLICES * PICK_THREADS * (SLICE_FOUND / SLICE_BEST)) return 0; /* slice_best has no room */
     if (p.temp <= 0) return 1;
     return p.top_k > 0 && p.top_k < n_vocab && p.top_k <= SLICE_BEST ? p.top_k : 0;
 }
 
-/* Grid: x over slices of a row, y over rows. The slice's candidates, in any order; -1 after the last. */
-static __global__ void __launch_bounds__(PICK_THREADS)
-    candidates_kernel(int32_t *out, const float *logits, const sample_params *params, int n_vocab)
+/* The `want` largest keys of the logits [from, to), in order; 0 after the last. At least `want` keys reach the want-th
+ * largest of the threads' own, and few more. */
+static __device__ void slice_best(u64 *out, const float *z, int from, int to, int want)
 {
+    __shared__ u64 tops[PICK_THREADS], found[SLICE_FOUND];
     __shared__ int n_found;
-    int            per_block = (n_vocab + SAMPLE_SLICES - 1) / SAMPLE_SLICES, from = (int)blockIdx.x * per_block;
-    int            n = min_of(per_block, n_vocab - from), want = candidates_of(params[blockIdx.y], n_vocab);
-    const float   *z = logits + (size_t)blockIdx.y * n_vocab;
-    if (want == 0) return; /* the whole block */
-    auto key   = [&](int i) { return key_of(z[from + i], from + i); };
-    u64  floor = find_kth(n, key, want);
-    out += ((size_t)blockIdx.y * SAMPLE_SLICES + blockIdx.x) * SLICE_BEST;
+    u64            own = own_top(z, from, to);
+    if (want == 1) {
+        own = block_top(own);
+        if (threadIdx.x == 0) out[0] = own;
+        return;
+    }
+    tops[threadIdx.x] = own;
     if (threadIdx.x == 0) n_found = 0;
+    sort_keys<PICK_THREADS>(tops);
+    u64 floor = tops[want - 1] ? tops[want - 1] : 1;
+    if (own >= floor)
+        for (int i = from + (int)threadIdx.x; i < to; i += PICK_THREADS) {
+            u64 key = key_of(z[i], i);
+            if (key >= floor) found[atomicAdd(&n_found, 1)] = key;
+        }
     __syncthreads();
-    for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
-        u64 k = key(i);
-        if (k && k >= floor) out[atomicAdd(&n_found, 1)] = from + i; /* keys differ: no more than `want` */
+    for (int i = threadIdx.x; i < n_found; i += PICK_THREADS) {
+        int rank = 0;
+        for (int j = 0; j < n_found; j++) rank += found[j] > found[i];
+        if (rank < want) out[rank] = found[i];
+    }
+    for (int i = n_found + (int)threadIdx.x; i < want; i += PICK_THREADS) out[i] = 0;
+}
+
+/* Grid: x over slices of a row, y over rows. */
+static __global__ void __launch_bounds__(PICK_THREADS)
+    candidates_kernel(u64 *out, const float *logits, const sample_params *params, int n_vocab)
+{
+    int per_block = (n_vocab + SAMPLE_SLICES - 1) / SAMPLE_SLICES, from = (int)blockIdx.x * per_block;
+    let_next_start();
+    wait_for_previous();
+    int want = candidates_of(params[blockIdx.y], n_vocab);
+    if (want == 0) return; /* the whole block */
+    slice_best(out + ((size_t)blockIdx.y * SAMPLE_SLICES + blockIdx.x) * SLICE_BEST,
+               logits + (size_t)blockIdx.y * n_vocab, from, min_of(from + per_block, n_vocab), want);
+}
+
+/* Picks among the n <= SLICE_BEST highest keys of a row, in order; what pick does of the whole row. */
+static __device__ int32_t pick_sorted(const u64 *keys, int n, const sample_params &p)
+{
+    __shared__ u64 shares[SLICE_BEST];
+    __shared__ int last;
+    int            i    = threadIdx.x;
+    u64            mine = i < n ? keys[i] : 0, before = 0, total = 0;
+    double z_max = (double)logit_of_key(keys[0]) / (double)p.temp, z = (double)logit_of_key(mine) / (double)p.temp;
+    scored best = {0, -1};
+    if (!keys[0]) return -1;
+    if (p.temp <= 0) return token_of_key(keys[0]);
+    if (i == 0) last = n - 1;
+    if (i < n) shares[i] = mine ? sampling_share(z - z_max) : 0;
+    __syncthreads();
+    if (p.top_p < 1 && i < n) {
+        for (int j = 0; j < n; j++) {
+            total += shares[j];
+            if (j <= i) before += shares[j];
+        }
+        if (shares[i] && (double)before >= (double)p.top_p * (double)total) atomicMin(&last, i);
     }
     __syncthreads();
-    for (int i = n_found + (int)threadIdx.x; i < SLICE_BEST; i += PICK_THREADS) out[i] = -1;
+    double z_floor = p.min_p > 0 ? z_max + sampling_math_log((double)p.min_p) : -INFINITY;
+    if (mine && i <= last && z >= z_floor) {
+        u64 bits = sampling_token_bits(sampling_position_key(p.seed, p.pos), token_of_key(mine));
+        best     = {z + sampling_noise_of(bits), token_of_key(mine)};
+    }
+    return block_best(best).id;
 }
 
 static __global__ void __launch_bounds__(PICK_THREADS)
-    sample_kernel(int32_t *id, const float *logits, const int32_t *candidates, const sample_params *params, int n_vocab)
+    sample_kernel(int32_t *id, const float *logits, const u64 *candidates, const sample_params *params, int n_vocab)
 {
-    __shared__ float   z[SAMPLE_SLICES * SLICE_BEST];
-    __shared__ int32_t ids[SAMPLE_SLICES * SLICE_BEST];
     enum { N = SAMPLE_SLICES * SLICE_BEST };
-    const float  *row = logits + (size_t)blockIdx.x * n_vocab;
-    sample_params p   = params[blockIdx.x];
+    __shared__ u64 keys[N];
+    let_next_start();
+    wait_for_previous();
+    sample_params p    = params[blockIdx.x];
+    int           want = candidates_of(p, n_vocab);
     int32_t       picked;
-    if (candidates_of(p, n_vocab)) {
-        for (int i = threadIdx.x; i < N; i += PICK_THREADS) {
-            ids[i] = candidates[(size_t)blockIdx.x * N + i];
-            z[i]   = ids[i] < 0 ? 0 : row[ids[i]];
-        }
-        __syncthreads();
-        picked = pick(z, ids, N, n_vocab, p);
+    if (want) {
+        for (int i = threadIdx.x; i < N; i += PICK_THREADS)
+            keys[i] = i % SLICE_BEST < want ? candidates[(size_t)blockIdx.x * N + i] : 0;
+        sort_keys<N>(keys);
+        picked = pick_sorted(keys, want, p);
     } else {
-        picked = pick(row, NULL, n_vocab, n_vocab, p);
+        picked = pick(logits + (size_t)blockIdx.x * n_vocab, n_vocab, p);
     }
     if (threadIdx.x == 0) id[blockIdx.x] = picked;
 }
 
 /* Rows whose pick depends on few tokens are searched by all multiprocessors. */
-extern "C" cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, int32_t *candidates,
+extern "C" cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, uint64_t *candidates,
                                    const sample_params *p, int n_rows, int n_vocab)
 {
     for (int at = 0; at < n_rows; at += SAMPLE_ROWS) {
         unsigned     n = (unsigned)min_int(n_rows - at, SAMPLE_ROWS);
         const float *z = logits + (size_t)at * (size_t)n_vocab;
-        LAUNCH(candidates_kernel, dim3(SAMPLE_SLICES, n), PICK_THREADS, 0, s, candidates, z, p + at, n_vocab);
-        LAUNCH(sample_kernel, n, PICK_THREADS, 0, s, id + at, z, (const int32_t *)candidates, p + at, n_vocab);
+        LAUNCH_EARLY(candidates_kernel, dim3(SAMPLE_SLICES, n), PICK_THREADS, 0, s, (u64 *)candidates, z, p + at,
+                     n_vocab);
+        LAUNCH_EARLY(sample_kernel, n, PICK_THREADS, 0, s, id + at, z, (const u64 *)candidates, p + at, n_vocab);
     }
     return cudaGetLastError();
 }
@@ -357,7 +452,7 @@ static __device__ void score_all(double *score, const float *z, int n, const sam
         __syncthreads();
         return;
     }
-    row_view r   = filtered(z, NULL, n, n, p, best);
+    row_view r   = filtered(z, n, p, best);
     u64      key = sampling_position_key(p.seed, p.pos);
     for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
         double zi;

@@ -27,7 +27,7 @@ typedef struct {
     cuda_run *run;        /* [max_runs] */
     char     *argmax;     /* [max_rows][ARGMAX_SLICES][ARGMAX_BYTES] */
     double   *scores;     /* [PICK_BLOCKS][max_vocab] */
-    int32_t  *candidates; /* [SAMPLE_ROWS][SAMPLE_SLICES][SLICE_BEST] */
+    uint64_t *candidates; /* [SAMPLE_ROWS][SAMPLE_SLICES][SLICE_BEST] */
 } scratch;
 
 /* Describes what scratch holds, so that it is not computed twice: the f16 form of rows that several matrices multiply,
@@ -652,9 +652,8 @@ static void experts_inner(queue *q, const expert_rows *e, int n_rows)
 static void op_experts(queue *q, const expert_rows *e, int n_rows)
 {
     if (n_rows < 1) return;
-    bool one = n_rows == 1 && e->gate_up && e->n_ff % PANEL_OUTS == 0 &&
-               e->n_experts <= CHOICE_EXPERTS && e->n_slots <= CHOICE_SLOTS &&
-               cuda_matmul_can_gate(e->gate_up->type, packed(e->gate_up)->n_tiles) &&
+    bool one = n_rows == 1 && e->gate_up && e->n_ff % PANEL_OUTS == 0 && e->n_experts <= CHOICE_EXPERTS &&
+               e->n_slots <= CHOICE_SLOTS && cuda_matmul_can_gate(e->gate_up->type, packed(e->gate_up)->n_tiles) &&
                cuda_matmul_can_convert(e->down->type, packed(e->down)->n_tiles);
     if (one) {
         experts_inner_one(q, e);
