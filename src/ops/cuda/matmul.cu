@@ -17,8 +17,8 @@
 #include "ops/cuda/router.cuh"
 
 enum { LONG_THREADS = 512 };
-/* How a kernel gets its rows: from memory, tile by tile; from shared memory, where one or two were staged; the same for
- * the experts of one row. */
+/* Kinds of kernels by their rows: read from memory, tile by tile; one or two, staged in shared memory; the same for the
+ * experts of one row. */
 enum row_kind { ROWS_READ, ROWS_STAGED, ROWS_OF_ONE };
 /* Return how many warps a block has at most, and for how many such blocks registers leave room. */
 template <int COLS, row_kind KIND> static __host__ __device__ constexpr int most_warps()

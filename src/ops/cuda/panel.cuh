@@ -61,8 +61,8 @@ static __device__ inline uint32_t fp4_scale(uint32_t e, int up)
     return f >= 31 ? 0x7bffu : f > 0 ? (uint32_t)f << 10 : f > -10 ? 0x200u >> -f : 0;
 }
 
-/* Returns the scales of a step. up: the tensor's power of two as a pair of equal f16; for Q4_0 as two factors, for MXFP4
- * its logarithm. */
+/* Returns the scales of a step. up: the tensor's power of two as a pair of equal f16; for Q4_0 as two factors, for
+ * MXFP4 its logarithm. */
 template <quant_type T> static __device__ inline step_scales scales_of(const lane_tile<T> &k, int step, uint32_t up)
 {
     step_scales r     = {};
@@ -97,8 +97,8 @@ template <quant_type T> static __device__ inline step_scales scales_of(const lan
     } else if constexpr (T == QUANT_MXFP4) {
         uint32_t e = k.s.x >> (8 * block);
         r.s[0] = fp4_scale(e & 0xff, (int)up) * 0x10001u, r.s[1] = fp4_scale(e >> 16 & 0xff, (int)up) * 0x10001u;
-    } else if constexpr (T ==
-                         QUANT_Q4_0) { /* for q 2^-24, and for the second output q 2^-20; m is -8 2^-24 of the scale */
+    } else if constexpr (T == QUANT_Q4_0) {
+        /* s is for q 2^-24, of the second output for q 2^-20; m is -8 2^-24 d. */
         uint32_t v[2] = {h2_mul(h2_mul(k.s.x, both_low(up)), both_high(up)),
                          h2_mul(h2_mul(k.s.y, both_low(up)), h2_mul(both_high(up), 0x2c002c00u /* 1 / 16 */))};
         uint32_t m[2] = {h2_mul(v[0], 0x80088008u), h2_mul(v[1], 0x80808080u)};

@@ -29,7 +29,7 @@ template <int EACH> struct lane_ranks {
 #pragma unroll
         for (int i = 0; i < EACH; i++) rank[i] = lane + i * WARP < n_experts ? rank_of(z[lane + i * WARP]) : 0;
     }
-    /* Takes the best expert of all lanes, the lower id of equals, and returns its rank; called by all lanes of a warp. */
+    /* Takes the best expert of all lanes, the lower id of equals, and returns its rank; called by a whole warp. */
     __device__ inline uint32_t take(int lane, int *id)
     {
         uint32_t best = 0;
@@ -54,9 +54,10 @@ struct choice {
 
     /* Returns the words of shared memory. */
     static __host__ __device__ inline size_t words(int n_slots) { return 2 * (size_t)n_slots; }
-    /* Chooses the n_slots experts with the highest logits z, of at most MOST; called by all lanes of a warp. room: words()
-     * words. Logits are ranked, not their exponentials, which may be equal where logits are not; ties go to the lower id.
-     * The sum over all experts cancels: softmax, then made to sum to 1 over the chosen, is softmax over the chosen. */
+    /* Chooses the n_slots experts with the highest logits z, of at most MOST; called by all lanes of a warp. room:
+     * words() words. Logits are ranked, not their exponentials, which may be equal where logits are not; ties go to the
+     * lower id. The sum over all experts cancels: softmax, then made to sum to 1 over the chosen, is softmax over the
+     * chosen. */
     template <int MOST>
     __device__ inline void make(uint32_t *room, const float *z, int n_experts, int n_slots, int lane)
     {

@@ -103,8 +103,9 @@ static void choose_scale(cuda_weight *w, float largest)
 {
     int e = 0, up;
     if (w->pub.type == QUANT_F16 || !(largest > 0)) return;
-    frexpf(largest, &e);             /* largest is in [2^(e - 1), 2^e) */
-    if (w->pub.type == QUANT_Q4_0) { /* largest is 8 times the largest scale */
+    frexpf(largest, &e); /* largest is in [2^(e - 1), 2^e) */
+    if (w->pub.type == QUANT_Q4_0) {
+        /* largest is 8 times the largest scale. */
         up      = 19 - e;
         up      = up < -28 ? -28 : up > 30 ? 30 : up;
         w->up   = ldexpf(1, up);

@@ -148,3 +148,34 @@ static void picks_of_few(rig *g)
     for (int r = 0; r < ROWS; r++) SAME(g, got[r], sampling_pick(z + (size_t)r * VOCAB, VOCAB, &p[r], scratch));
 }
 TEST(sample_of_few_tokens_picks_as_the_contract_says) { rig_each(t, picks_of_few); }
+
+/* The same where a thread of a GPU has several tokens: equal logits, the best all in one thread, few finite ones. */
+static void picks_of_many(rig *g)
+{
+    static const int32_t top_k[] = {64, 40, 2, 0};
+    enum { ROWS = 4, VOCAB = 70001, SLICE = (VOCAB + 31) / 32, THREADS = 1024 };
+    static const queue_limits limits  = {.max_rows = ROWS, .max_in = 32, .max_vocab = VOCAB};
+    test_case                *t       = g->t;
+    err                       e       = {0};
+    sampling_candidate       *scratch = arena_new_n(&g->host, sampling_candidate, VOCAB);
+    sample_params             p[ROWS];
+    float                    *z = rig_randn(g, (size_t)ROWS * VOCAB);
+    if (!CHECK_OK(g->o->queue_reserve(g->q, &limits, &e), e)) return;
+    for (int r = 0; r < ROWS; r++) {
+        p[r] = (sample_params){.temp = r < 3 ? 1.5f : 0, .top_p = 0.9f, .top_k = top_k[r], .seed = 3, .pos = r};
+        for (int i = 0; i < VOCAB; i++) {
+            float *x = &z[(size_t)r * VOCAB + (size_t)i];
+            if (r == 0) *x = 0.5f * floorf(*x);
+            if (r == 1 && i % SLICE % THREADS == 5) *x += 10;
+            if (r == 2 && i % 30000 != 7) *x = -INFINITY;
+        }
+    }
+    dev logits = rig_put_f32(g, z, (size_t)ROWS * VOCAB), id = rig_new(g, ROWS * sizeof(int32_t));
+    OP(g, sample, id, logits, rig_put(g, p, sizeof p), ROWS, VOCAB);
+    int32_t *got = rig_get_i32(g, id, ROWS);
+    for (int r = 0; r < ROWS; r++) SAME(g, got[r], sampling_pick(z + (size_t)r * VOCAB, VOCAB, &p[r], scratch));
+    OP(g, argmax, id, logits, ROWS, VOCAB);
+    got = rig_get_i32(g, id, ROWS);
+    for (int r = 0; r < ROWS; r++) SAME(g, got[r], sampling_argmax(z + (size_t)r * VOCAB, VOCAB));
+}
+TEST(sample_of_a_large_vocabulary_picks_as_the_contract_says) { rig_each(t, picks_of_many); }

@@ -105,6 +105,34 @@ TEST(matmul_stays_close_when_activations_are_rounded)
     }
 }
 
+/* Blocks of Q4_0 whose scales span three decades in one tensor, all of them tiny, or all of them large: small blocks
+ * keep their precision, and nothing overflows. arg: the exponent of the largest scale. */
+static rig_result play_scales(rig *g, const void *arg)
+{
+    enum { IN = 512, OUT = 33, ROWS = 3, BYTES = 18 };
+    double         tol    = 1e-5;
+    unsigned char *blocks = rig_rand_blocks(g, QUANT_Q4_0, IN * OUT);
+    float         *x      = exact_rows(g, ROWS * IN);
+    for (int i = 0; i < IN * OUT / 32; i++) {
+        int      small = i / (IN / 32) % 11;
+        uint16_t d     = f32_to_f16(ldexpf(1 + (float)(i % 16) / 16, *(const int *)arg - small));
+        memcpy(blocks + (size_t)i * BYTES, &d, sizeof d);
+    }
+    dev y = rig_new(g, ROWS * OUT * sizeof(float));
+    OP(g, matmul, y, rig_weight(g, QUANT_Q4_0, IN, OUT, 1, blocks), rig_put_f32(g, x, ROWS * IN), ROWS);
+    rig_result r   = rig_give(g, y, ROWS * OUT, 0, 0);
+    r.gpu_allows   = gpu_allows(QUANT_Q4_0, tol);
+    const float *w = dequantised(g, QUANT_Q4_0, blocks, IN * OUT);
+    for (int i = 0; i < ROWS; i++) allow_terms(r.allow + i * OUT, w, x + i * IN, IN, OUT, tol);
+    return r;
+}
+
+TEST(matmul_keeps_blocks_of_very_different_scales)
+{
+    static const int largest[] = {-12, -6, 0, 14};
+    for (size_t i = 0; i < COUNT(largest); i++) rig_compare(t, play_scales, &largest[i]);
+}
+
 /* The largest integers on both sides, all of one sign: sums of products in 16 bits must not saturate. */
 typedef struct {
     quant_type type;
