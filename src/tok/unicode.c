@@ -238,6 +238,7 @@ bool nfc_put(buf *out, str text)
         whole     = 0; /* the start of the text that is not yet copied */
     uint8_t last  = 0;
     bool    dirty = false;
+    if (!text.n) return true; /* text.s may be NULL */
     for (size_t i = 0; i <= text.n && !s.failed && !out->failed;) {
         mark   m   = {0};
         size_t len = i < text.n ? read_mark(text.s + i, text.n - i, &m) : 1;

@@ -72,6 +72,7 @@ TEST(nfc_of_known_texts)
         {"\xC3", "\xC3"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) check_nfc(t, str_of(cases[i][0]), str_of(cases[i][1]));
+    check_nfc(t, (str){0}, (str){0});
 }
 
 /* Marks of two classes in turn: all marks of the lower class come first. */
