@@ -3,6 +3,7 @@
 
 #include "base/fault.h"
 #include "chat/gemma4.h"
+#include "chat/qwen35.h"
 #include "gguf/checkpoint.h"
 #include "model/model.h"
 #include "test.h"
@@ -279,6 +280,28 @@ static void check_same_ids(test_case *t, const tok *a, const tok *b, str text, b
     tok_ids_deinit(&y);
 }
 
+/* Compares the tokenizer of the converted file with the one it was made of. Other rows of the model are unused. */
+static void check_same_tokenizer(test_case *t, const gguf *g, const char *path, const tok_family *f,
+                                 const char *const *texts, size_t n)
+{
+    tok *json, *back;
+    err  e = {0};
+    if (!CHECK_OK(tok_from_json(&json, path, f, &e), e)) return;
+    if (CHECK_OK(tok_from_gguf(&back, g, f, &e), e)) {
+        CHECK_INT(tok_size(back), V);
+        for (int i = 0; i < tok_size(json); i++) {
+            CHECK_STR(tok_text(back, i), tok_text(json, i));
+            CHECK_INT(tok_kind(back, i), tok_kind(json, i));
+            CHECK_INT(tok_listed_kind(back, i), tok_listed_kind(json, i));
+        }
+        for (int i = tok_size(json); i < V; i++) CHECK_INT(tok_kind(back, i), TOK_UNUSED);
+        CHECK(tok_bos(back) == tok_bos(json) && tok_eos(back) == tok_eos(json) && tok_pad(back) == tok_pad(json));
+        for (size_t i = 0; i < 2 * n; i++) check_same_ids(t, json, back, str_of(texts[i / 2]), i % 2);
+        tok_free(back);
+    }
+    tok_free(json);
+}
+
 TEST(convert_keeps_the_tokenizer)
 {
     static const char *const texts[] = {"Hello, world! Gr\xC3\xBC\xC3\x9F"
@@ -287,24 +310,33 @@ TEST(convert_keeps_the_tokenizer)
                                         "<|tool_call><0x41>\x01\x02", ""};
     err                      e       = {0};
     gguf                    *g;
-    tok                     *json, *back;
     char                     path[512];
     snprintf(path, sizeof path, "%s/tokenizer.json", golden_dir("demo"));
     CHECK_OK(convert(golden_dir("demo"), "q8_0", NULL, &e), e);
-    if (!CHECK_OK(tok_from_json(&json, path, &gemma4_tokens, &e), e) || !CHECK_OK(gguf_open(&g, out_path(), &e), e))
-        return;
-    if (CHECK_OK(tok_from_gguf(&back, g, &gemma4_tokens, &e), e)) {
-        CHECK_INT(tok_size(back), tok_size(json));
-        for (int i = 0; i < tok_size(json); i++) {
-            CHECK_STR(tok_text(back, i), tok_text(json, i));
-            CHECK_INT(tok_kind(back, i), tok_kind(json, i));
-            CHECK_INT(tok_listed_kind(back, i), tok_listed_kind(json, i));
-        }
-        CHECK(tok_bos(back) == tok_bos(json) && tok_eos(back) == tok_eos(json) && tok_pad(back) == tok_pad(json));
-        for (size_t i = 0; i < 2 * COUNT(texts); i++) check_same_ids(t, json, back, str_of(texts[i / 2]), i % 2);
-        tok_free(back);
-    }
-    tok_free(json);
+    if (!CHECK_OK(gguf_open(&g, out_path(), &e), e)) return;
+    check_same_tokenizer(t, g, path, &gemma4_tokens, texts, COUNT(texts));
+    CHECK(gguf_find(g, "tokenizer.ggml.scores") && !gguf_find(g, "tokenizer.ggml.pre"));
+    gguf_close(g);
+}
+
+/* The kind of tokenizer, its pre-tokenizer and NFC, for which GGUF has no key, go into the file. */
+TEST(convert_keeps_a_byte_level_tokenizer)
+{
+    static const char *const texts[] = {"the the 12 it's", "e\xCC\x81 q\xCC\x87\xCC\xA3", "<think>x<|im_end|><x>", ""};
+    err                      e       = {0};
+    gguf                    *g;
+    str                      model = {0}, pre = {0};
+    bool                     add_bos = true, nfc = false;
+    char                     path[512];
+    snprintf(path, sizeof path, "%s", test_path("tests/fuzz/corpus/tokenizer_json/byte_level"));
+    CHECK_OK(convert(golden_dir("qwen35-dense"), NULL, path, &e), e);
+    if (!CHECK_OK(gguf_open(&g, out_path(), &e), e)) return;
+    check_same_tokenizer(t, g, path, &qwen35_tokens, texts, COUNT(texts));
+    CHECK(gguf_str(gguf_find(g, "tokenizer.ggml.model"), &model) && str_is(model, "gpt2"));
+    CHECK(gguf_str(gguf_find(g, "tokenizer.ggml.pre"), &pre) && str_is(pre, "qwen35"));
+    CHECK(gguf_bool(gguf_find(g, "tokenizer.ggml.add_bos_token"), &add_bos) && !add_bos);
+    CHECK(gguf_bool(gguf_find(g, "tokenizer.ggml.normalizer.nfc"), &nfc) && nfc);
+    CHECK(!gguf_find(g, "tokenizer.ggml.scores") && !gguf_find(g, "tokenizer.ggml.bos_token_id"));
     gguf_close(g);
 }
 
