@@ -1,9 +1,9 @@
 /* model/gemma4_roles.h - the tensors of Gemma 4 models and their assistants, as indices of the table gemma4_roles.
  *
  * A model has only those that its configuration calls for. These are not in the table: an output matrix of its own and
- * rope_freqs (gemma4.c, bind.c), and the projections and centroids of assistants (mtp.c). PLE: per-layer embeddings; EXP:
- * the matrices of all experts in one tensor; a file has EXP_GATE_UP, or (GGUF only) EXP_GATE and EXP_UP. gemma4.c has the
- * formulas. */
+ * rope_freqs (gemma4.c, bind.c), and the projections and centroids of assistants (mtp.c). PLE: per-layer embeddings;
+ * EXP: the matrices of all experts in one tensor; a file has EXP_GATE_UP, or (GGUF only) EXP_GATE and EXP_UP. gemma4.c
+ * has the formulas. */
 #ifndef TANDEM_MODEL_GEMMA4_ROLES_H
 #define TANDEM_MODEL_GEMMA4_ROLES_H
 #include "model/gemma4_config.h"

@@ -1,9 +1,9 @@
 /* server/fields.h - the table of request fields: type, limits and default of each. Any thread may use it.
  *
- * fields_read ignores fields that are not in the table (dialects.c then refuses some of them), null counts as absent, and an invalid value is refused with the field's
- * name. A name with a point is a member of an object; it is read if the object is one. Fields that accept several types
- * (FIELD_ANY: prompt, stop, tool_choice, speculative) are only found here; the files that translate a request check and
- * read them. */
+ * fields_read ignores fields that are not in the table (dialects.c then refuses some of them), null counts as absent,
+ * and an invalid value is refused with the field's name. A name with a point is a member of an object; it is read if
+ * the object is one. Fields that accept several types (FIELD_ANY: prompt, stop, tool_choice, speculative) are only
+ * found here; the files that translate a request check and read them. */
 #ifndef TANDEM_SERVER_FIELDS_H
 #define TANDEM_SERVER_FIELDS_H
 #include "server/errors.h"

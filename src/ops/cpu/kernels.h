@@ -1,9 +1,10 @@
 /* ops/cpu/kernels.h - the kernels that cpu.c calls. They are compiled once per instruction set.
  *
  * A kernel runs items [from, to) of a job described by `args`, on thread `thread` of the pool. The comment of each
- * argument struct defines an item. No two items write the same number of a result, so every division among threads gives
- * the same bits (promise 1). Items of one thread share its scratch and, for matmul_top, its rankings, which cpu.c merges
- * to the same result for every division. Kernels allocate nothing. ops.h defines the operations and the shapes of their arguments. */
+ * argument struct defines an item. No two items write the same number of a result, so every division among threads
+ * gives the same bits (promise 1). Items of one thread share its scratch and, for matmul_top, its rankings, which cpu.c
+ * merges to the same result for every division. Kernels allocate nothing. ops.h defines the operations and the shapes
+ * of their arguments. */
 #ifndef TANDEM_OPS_CPU_KERNELS_H
 #define TANDEM_OPS_CPU_KERNELS_H
 #include "ops/kv_view.h"
