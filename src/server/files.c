@@ -1,4 +1,4 @@
-#include "server/files.h"
+#include "server/files_inside.h"
 
 #include "base/file.h"
 #include "base/log.h"

@@ -23,7 +23,6 @@ typedef struct model_files model_files;
 model_files *files_open(const engine_part *part, int n);
 void         files_close(model_files *m);       /* cancels hashing, waits for the thread, frees m; m may be NULL */
 void         files_want(model_files *m);        /* starts the hashing thread, unless it was started */
-bool         files_ready(const model_files *m); /* whether every file is hashed or could not be read */
 path_info    files_first(const model_files *m); /* properties of part[0].path, read by files_open; m may be NULL */
 /* Writes an array of {role, name, bytes, sha256}. sha256 is null until the file is hashed, and stays null if it
  * cannot be read or its size has changed. */

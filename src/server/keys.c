@@ -1,4 +1,4 @@
-#include "server/keys.h"
+#include "server/keys_inside.h"
 
 #include "base/file.h"
 #include "base/mem.h"

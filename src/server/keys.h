@@ -17,10 +17,9 @@
 enum { KEYS_MAX = 4096, KEY_NAME_MAX = 64, KEY_MAX = 512 }; /* max keys of a list, bytes of a name and of a key */
 
 typedef struct keys keys; /* NULL is an empty list, for all functions */
-/* Read a file, or its text. ERR_FORMAT: a line is wrong, a key appears twice, or there is none; messages never contain
+/* Reads a file. ERR_FORMAT: a line is wrong, a key appears twice, or there is none; messages never contain
  * the line. *out is NULL on failure. Free the list with keys_free. */
 bool keys_load(keys **out, const char *path, err *e);
-bool keys_read(keys **out, str text, err *e);
 /* Makes a list of one key, given in clear text, of 1 to KEY_MAX bytes; its tenant is `name`. */
 bool keys_of_one(keys **out, str key, const char *name, err *e);
 /* Reloads the file and frees the old list. On failure *k is unchanged. */

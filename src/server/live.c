@@ -1,4 +1,4 @@
-#include "server/live.h"
+#include "server/live_inside.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

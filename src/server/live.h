@@ -17,7 +17,7 @@ enum {
     LIVE_MAX_STREAMS  = 16,  /* streams open at a time */
 };
 
-/* Counters since the start, or in live_since their differences. */
+/* Counters since the start, or their differences. */
 typedef struct {
     double  at; /* clock_s */
     int64_t prompt_tokens, cached_tokens, completion_tokens, finished, steps, rows;
@@ -31,12 +31,6 @@ typedef struct {
     live_stream *first;              /* list of the open streams */
     int          n_streams;
 } live_stats; /* starts as all zeros */
-
-/* Adds a sample. now: clock_s. */
-void live_note(live_stats *l, double now, const tandem_stats *s);
-/* Computes the difference between the last sample and one about window_s older, or the oldest. *seconds: the time
- * between them; 0: there are less than two samples. */
-void live_since(const live_stats *l, double window_s, live_sample *out, double *seconds);
 
 /* Members: rounds, drafted, accepted, and the two rates of them, as vLLM has them. */
 void live_put_drafts(json_writer *w, int64_t rounds, int64_t drafted, int64_t accepted);

@@ -43,7 +43,7 @@ bool ollama_read_bool(const ollama_reader *r, const char *key, bool *out)
     return true;
 }
 
-bool ollama_read_text(const ollama_reader *r, const char *key, str *out)
+static bool read_text(const ollama_reader *r, const char *key, str *out)
 {
     const json_value *v = json_find(r->from, key);
     *out                = STR("");
@@ -115,7 +115,7 @@ static bool check_unsupported(const ollama_reader *r, bool raw, str system)
 {
     const json_value *context = json_find(r->from, "context"), *images = json_find(r->from, "images");
     str template, suffix;
-    if (!ollama_read_text(r, "template", &template) || !ollama_read_text(r, "suffix", &suffix)) return false;
+    if (!read_text(r, "template", &template) || !read_text(r, "suffix", &suffix)) return false;
     if (raw && (template.n || system.n || !is_empty(context)))
         return error_set(r->why, 400, "raw", NULL, "raw mode does not support template, system, or context");
     if (suffix.n)
@@ -160,8 +160,8 @@ static bool read_generate(ollama_reader *r, bool unload)
 {
     str  prompt, system;
     bool raw = false;
-    if (!ollama_read_bool(r, "raw", &raw) || !ollama_read_text(r, "prompt", &prompt) ||
-        !ollama_read_text(r, "system", &system) || !check_unsupported(r, raw, system))
+    if (!ollama_read_bool(r, "raw", &raw) || !read_text(r, "prompt", &prompt) || !read_text(r, "system", &system) ||
+        !check_unsupported(r, raw, system))
         return false;
     r->q->endpoint = FIELD_OLLAMA_GENERATE | (raw ? FIELD_TEXT : FIELD_CHAT);
     if (!prompt.n) {

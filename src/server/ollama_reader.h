@@ -23,9 +23,8 @@ void ollama_put(json_value *object, const char *key, json_value v);      /* appe
 const json_value *ollama_find_given(const json_value *v, const char *key);
 /* Refuses a field with 400: "'field' what." Returns false. */
 bool ollama_bad(const ollama_reader *r, const char *field, const char *what);
-/* Read a member of the client's body. An absent one leaves the bool as it is, and sets the text to an empty one. */
+/* Reads a member of the client's body. An absent one leaves *out unchanged. */
 bool ollama_read_bool(const ollama_reader *r, const char *key, bool *out);
-bool ollama_read_text(const ollama_reader *r, const char *key, str *out);
 
 /* --- ollama_options.c: add fields of the new body other than the conversation --------------------*/
 /* Checks keep_alive and sets *unload to whether it is 0. The model always stays loaded: a time of 0 only changes the

@@ -1,4 +1,4 @@
-#include "server/request_log.h"
+#include "server/request_log_inside.h"
 
 #include <assert.h>
 

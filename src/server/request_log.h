@@ -8,8 +8,5 @@
 #include "base/log.h"
 #include "server/record.h"
 
-enum { REQUEST_LOG_FIELDS = 26 };
-/* Writes the fields, which borrow from r, and returns their number. */
-size_t request_log_fields(log_field out[REQUEST_LOG_FIELDS], const server_record *r);
-void   request_log(log_level l, const server_record *r); /* logs the line at this level */
+void request_log(log_level l, const server_record *r); /* logs the line at this level */
 #endif

@@ -1,6 +1,7 @@
 /* A file of keys, then the fields of a request, each a line: what is accepted is what it looks like. */
 #include "base/buf.h"
 #include "server/access.h"
+#include "server/keys_inside.h"
 #include "server/origin.h"
 
 #include <assert.h>

@@ -6,7 +6,7 @@
 #include "../sched/engine_rig.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "server/live.h"
+#include "server/live_inside.h"
 #include "server/query.h"
 
 #include <malloc.h>

@@ -1,4 +1,4 @@
-#include "server/keys.h"
+#include "server/keys_inside.h"
 
 #include "base/fault.h"
 #include "base/sha256.h"

@@ -1,5 +1,5 @@
 #include "server/record.h"
-#include "server/request_log.h"
+#include "server/request_log_inside.h"
 
 #include "test.h"
 

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/sha256.h"
+#include "server/files_inside.h"
 #include "test.h"
 
 #include <time.h>
