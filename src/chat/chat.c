@@ -59,7 +59,7 @@ static bool is_space(uint32_t c)
            (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-/* Bytes of the white space character at the start of s, or 0. */
+/* Returns the bytes of the white space character at the start of s, or 0. */
 static size_t space_at_start(str s)
 {
     uint32_t c;

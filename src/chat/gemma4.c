@@ -157,7 +157,7 @@ static void beyond_template(walk *w, const char *what)
     if (w->out.opt->exact) gemma4_fail(&w->out, ERR_INPUT, "the template does not support %s", what);
 }
 
-/* Parts are joined like a user's when the template cannot write them. */
+/* Joins the parts like those of a user's message where the template cannot write them. */
 static void system_text(walk *w, const chat_content *c)
 {
     bool parts = follows(w, GEMMA4_SYSTEM_PARTS);
@@ -296,7 +296,7 @@ static bool put_answers(walk *w, size_t i)
 }
 
 /* --- turns --------------------------------------------------------------------------------------*/
-/* A thought in a text goes: everything from <|channel> to the next <channel|>, and a <channel|> that closes nothing. */
+/* Removes thoughts from a text: from <|channel> to the next <channel|>, and a <channel|> that closes nothing. */
 static bool put_without_thoughts(walk *w, str text)
 {
     const str open = STR("<|channel>"), close = STR("<channel|>");
@@ -328,7 +328,7 @@ static bool put_text(walk *w, chat_role role, str text)
     return text.n > 0;
 }
 
-/* False when nothing was written. */
+/* Returns false when nothing was written. */
 static bool put_content(walk *w, const chat_message *m)
 {
     const chat_content *c   = &m->content;

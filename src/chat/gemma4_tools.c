@@ -61,7 +61,7 @@ static int by_key(const void *pa, const void *pb)
     return a < b ? -1 : a > b; /* as they came */
 }
 
-/* In o->scratch; NULL when empty or after a failure. */
+/* Returns the sorted members in o->scratch; NULL when there are none or after a failure. */
 static const json_member **sorted(gemma4_out *o, const json_value *object)
 {
     const json_member **m = object->n ? arena_try(&o->scratch, object->n, sizeof *m) : NULL;
@@ -73,7 +73,7 @@ static const json_member **sorted(gemma4_out *o, const json_value *object)
 }
 
 /* --- texts --------------------------------------------------------------------------------------*/
-/* The text of v in o->text; of NULL none. */
+/* Writes the text of v to o->text; nothing for NULL. */
 static str text_of(gemma4_out *o, const json_value *v)
 {
     buf_clear(&o->text);
@@ -260,7 +260,7 @@ static void comma(gemma4_out *o, bool *any)
     *any = true;
 }
 
-/* An object without properties is taken for the list of its properties, as the template takes it. */
+/* Uses an object without `properties` as the list of its properties, as the template does. */
 static void put_object_fields(gemma4_out *o, const json_value *schema, bool *any)
 {
     const json_value *properties = json_get(schema, "properties"), *required = json_get(schema, "required");
@@ -365,7 +365,7 @@ static void put_properties(gemma4_out *o, const json_value *properties, bool ski
     leave_value(o);
 }
 
-/* The brace that closes the parameters comes with their type, and only then. */
+/* Writes the brace that closes the parameters only together with their type, as the template does. */
 static void put_parameters(gemma4_out *o, const json_value *parameters)
 {
     const json_value *properties = json_get(parameters, "properties"), *required = json_get(parameters, "required"),

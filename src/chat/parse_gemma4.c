@@ -1,4 +1,4 @@
-/* The stream parser of Gemma 4's answers:
+/* The stream parser of Gemma 4's responses:
  *
  *      <|channel>thought\n REASONING <channel|> CONTENT <|tool_call>call:NAME{key:V,...}<tool_call|>
  *
@@ -198,7 +198,7 @@ static const char *constant(str s)
 
 static bool is_boolean(str s) { return str_is(s, "true") || str_is(s, "false"); }
 
-/* Whether a string's text is a value of the declared type, written bare. */
+/* Returns whether the text of a string is a value of the declared type without quotes. */
 static bool fits_bare(const json_value *schema, str s)
 {
     int64_t i;
@@ -206,7 +206,7 @@ static bool fits_bare(const json_value *schema, str s)
            (declared_as(schema, "number") && is_json_number(s)) || (declared_as(schema, "boolean") && is_boolean(s));
 }
 
-/* A quoted value whose declaration leaves room for something else than a string. */
+/* Returns whether the declared type of a quoted value is not a string. */
 static bool may_be_bare(const json_value *schema)
 {
     return (declared_as(schema, "integer") || declared_as(schema, "number") || declared_as(schema, "boolean")) &&
@@ -228,7 +228,7 @@ static void after_value(gemma4_parser *p)
     p->in = AFTER_VALUE;
 }
 
-/* A string, or what its declared type makes of it. */
+/* Writes a string, or a value of the declared type if the text of the string is one. */
 static void put_string(gemma4_parser *p, str s)
 {
     str bare = chat_trim(s);
@@ -238,7 +238,7 @@ static void put_string(gemma4_parser *p, str s)
         write_string(p, s);
 }
 
-/* A word in plain quotes, as JSON has them, becomes what it says; any other stays. */
+/* Returns the text of a JSON string, or the word itself if it is not one. */
 static str unquote(arena *mem, str word)
 {
     const json_value *v;
@@ -283,7 +283,7 @@ static void push(gemma4_parser *p, bool is_object)
     p->in             = is_object ? AT_KEY : AT_ITEM;
 }
 
-/* Any closing bracket closes what is innermost. */
+/* Closes the innermost object or list, whatever the bracket. */
 static void pop(gemma4_parser *p)
 {
     write_json(p, p->lv[--p->depth].is_object ? "}" : "]", 1);
@@ -339,7 +339,7 @@ static bool is_name(const gemma4_parser *p, str s)
     return s.n > 0;
 }
 
-/* The name in what came before the arguments; *called: "call:" stood before it. */
+/* Returns the name before the arguments. *called: "call:" came before it. */
 static str call_name(const gemma4_parser *p, bool *called)
 {
     str name = chat_trim(buf_str(&p->word));
@@ -387,7 +387,7 @@ static void begin_word(gemma4_parser *p, char c)
     p->escaped = false;
 }
 
-/* True when c belongs to the word for being inside plain quotes. */
+/* Returns whether c is part of the word because it is inside plain quotes. */
 static bool in_quotes(gemma4_parser *p, char c)
 {
     if (!p->quoting) return false;
@@ -408,7 +408,7 @@ static void begin_value(gemma4_parser *p, char c)
     p->in = IN_BARE;
 }
 
-/* A comma or a closing bracket where a value has ended. */
+/* Handles a comma or a closing bracket after a value. */
 static bool ends_value(gemma4_parser *p, char c)
 {
     if (c == ',')
@@ -470,7 +470,7 @@ static void end_string(gemma4_parser *p)
     after_value(p);
 }
 
-/* The quote was part of the string. */
+/* Continues a string whose quote was part of it. */
 static void go_on_with_string(gemma4_parser *p)
 {
     string_text(p, gemma4_marker_name(GEMMA4_QUOTE));
@@ -564,7 +564,7 @@ static void text_of_string(gemma4_parser *p, str s)
     if (p->mute) hold_str(p, &p->leftover, s);
 }
 
-/* Text inside a call: strings in one piece, the rest by character. Returns how much of it was the call's. */
+/* Parses text inside a call: strings in one piece, the rest by character. Returns the bytes that belong to the call. */
 static size_t call_text(gemma4_parser *p, str s)
 {
     for (size_t i = 0; i < s.n; i++) {
@@ -645,7 +645,7 @@ static void close_brackets(gemma4_parser *p)
     }
 }
 
-/* Brackets, commas and white space alone are a slip of the form, no text. */
+/* Returns whether s has only brackets, commas and white space: a syntax error of the model, not text. */
 static bool is_slip(str s)
 {
     for (size_t i = 0; i < s.n; i++)
@@ -666,7 +666,7 @@ static bool end_name(gemma4_parser *p, bool closed)
     return false;
 }
 
-/* closed: by its own marker. */
+/* Ends a call. closed: by its own marker. */
 static void end_call(gemma4_parser *p, bool closed)
 {
     p->state = AFTER_CALL;
@@ -709,7 +709,7 @@ static void put_thought(gemma4_parser *p, str s)
     emit(p, CHAT_EVENT_REASONING, (str){s.s, s.n - p->newline});
 }
 
-/* The held start of a label turned out to be text, or is all there is. */
+/* Reports the held start of a label as text. */
 static void give_up_label(gemma4_parser *p)
 {
     str label_start = {label, p->n_label};
@@ -800,7 +800,7 @@ static void settle_bare(gemma4_parser *p, bool is_thought)
     buf_clear(&p->bare);
 }
 
-/* Out of whatever is open; what is held comes out where it belongs. */
+/* Ends the open thought, label or call and reports held text. */
 static void close_text(gemma4_parser *p)
 {
     settle_bare(p, false);
@@ -867,7 +867,7 @@ static void outer_marker(gemma4_parser *p, gemma4_marker m)
 }
 
 /* --- what comes in ------------------------------------------------------------------------------*/
-/* A whole piece of text, after the start of a character that was held and without the one at its own end. */
+/* Parses a piece of text, after the held start of a character; holds an incomplete character at its end. */
 static void whole_text(gemma4_parser *p, str s)
 {
     while (p->n_tail && s.n) {

@@ -23,7 +23,7 @@ static bool render_question(const tok *t, const chat_options *format, const char
     return ok;
 }
 
-/* Where two prompts part is where the user's text begins. */
+/* Finds where the user's text begins: the first position at which two prompts differ. */
 static bool find_place(prompt_maker *p, const chat_options *format, err *e)
 {
     chat_prompt one, other;

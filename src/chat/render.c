@@ -1,8 +1,8 @@
-/* The two sinks: a prompt as bytes and as token ids. */
+/* Renders a prompt to bytes or to token ids. */
 #include "base/mem.h"
 #include "chat/format.h"
 
-/* `text` did not take what was put. */
+/* Fails because `text` has no memory or is over its limit. */
 static bool text_failed(const buf *text, err *e)
 {
     if (!text->over) return err_set(e, ERR_UNAVAILABLE, "no memory for the text of a prompt");

@@ -147,7 +147,7 @@ static void put_range(json_writer *w, const setting_info *info)
     if (info->word) json_member_str(w, "word", info->word);
 }
 
-/* The length that the DFlash drafter was trained on; 0: not known. */
+/* Returns the length that the DFlash drafter was trained on; 0: not known. */
 static int trained_length(const server *s)
 {
     model_parts all;
@@ -243,7 +243,7 @@ static bool has_worker(const server *s, server_error *why)
     return !work_is_full(s->work, WORK_SLOW, 0) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
 }
 
-/* Also of a server that takes no requests from others. */
+/* Works also on a server that refuses requests of clients. */
 bool admin_takes(const server *s, server_error *why)
 {
     if (s->draining) return error_shutting_down(why);
@@ -288,7 +288,7 @@ bool admin_read_body(str body, arena *mem, const json_value **out, server_error 
     return (*out)->kind == JSON_OBJECT || error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
 }
 
-/* An error of the settings file is reported as it is: it is for the operator. */
+/* Reports an error of the settings file with its details, since the operator reads it. */
 static bool refuse_change(server_error *why, const err *e)
 {
     if (e->code == ERR_INPUT) return error_take(why, e, NULL, false);

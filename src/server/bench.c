@@ -240,7 +240,7 @@ static void put_reasons(json_writer *w, const int64_t *n)
     json_end(w);
 }
 
-/* base: the first method's, of as many lanes. */
+/* base: the result of the first method with as many lanes. */
 static void put_cell(json_writer *w, bench_cell *c, bench_cell *base)
 {
     double rate = median_rate(c), plain = median_rate(base);

@@ -152,7 +152,7 @@ static void free_completion(completion *x)
     mem_free(x);
 }
 
-/* True: it is over, and gone. */
+/* Frees the completion if nothing uses it any more. Returns whether it did. */
 static bool is_over(completion *x)
 {
     if (x->call || x->with_worker || !jobs_are_done(x)) return false;
@@ -261,7 +261,7 @@ static void end_whole(completion *x)
     x->ended = true;
 }
 
-/* All jobs are done, and not all of them well. */
+/* Ends the reply when all jobs have ended and at least one failed. */
 static void end_failed(completion *x)
 {
     if (!x->begun) {
@@ -274,7 +274,7 @@ static void end_failed(completion *x)
     x->ended = true;
 }
 
-/* The job may have been admitted and finished between two polls. */
+/* Ends a stream. It may not have begun, if its job was admitted and finished between two polls. */
 static void end_stream(completion *x)
 {
     x->format->done(&x->reply, x->choice, x->n_choices);
@@ -350,7 +350,7 @@ static bool poll_choice(completion *x, server_choice *c)
     return !is_behind(x);
 }
 
-/* The first of each prompt has begun to write, or never will. */
+/* Returns whether the first choice of each prompt has a token or has ended. */
 static bool first_have_read(const completion *x)
 {
     for (int i = 0; i < x->n_choices; i++)
@@ -370,7 +370,8 @@ static bool poll_all(completion *x)
     return true;
 }
 
-/* A stream's first bytes go out when it was admitted: what is refused can still have its own status. */
+/* Polls all choices and sends their output. The first bytes of a stream are sent at admission, so that a refused
+ * request gets a status of its own. */
 static void advance_completion(completion *x)
 {
     if (is_behind(x)) return;
@@ -469,7 +470,7 @@ void completions_note_live(const server *s)
 }
 
 /* --- a new one ----------------------------------------------------------------------------------*/
-/* Its grammar was not found among the compiled ones. */
+/* Gives the request to the worker for grammars, since its grammar is not among the compiled ones. */
 static void begin_compiling(completion *x)
 {
     uint64_t share = str_hash(str_of(x->tenant));

@@ -42,7 +42,7 @@ bool error_no_media(server_error *x, const char *param)
     return error_set(x, 400, param, "unsupported_value", "This model accepts text only: no images, audio or video.");
 }
 
-/* Internal errors are reported without details. */
+/* Maps an error to a status. Reports internal errors without details. */
 bool error_take(server_error *x, const err *e, const char *param, bool running)
 {
     if (e->field[0]) param = e->field;

@@ -83,7 +83,7 @@ void files_close(model_files *m)
 }
 
 /* --- hashing --------------------------------------------------------------------------------------*/
-/* Read and not mapped: a file that becomes shorter is an error here, and no signal. */
+/* Hashes a file with read, not mmap: where the file becomes shorter, read returns less, but mmap raises a signal. */
 static bool hash_bytes(model_files *m, one_file *f, int fd, char *piece)
 {
     sha256  s;

@@ -228,7 +228,7 @@ bool key_make(char key[KEY_MAX], buf *line, const char *name, err *e)
     return !line->failed || err_set(e, ERR_UNAVAILABLE, "no memory for a line");
 }
 
-/* An editor may have left the last line open. */
+/* Returns whether the last line of the file ends with a newline, which some editors omit. */
 static bool ends_with_line(int fd)
 {
     char  last = '\n';

@@ -106,7 +106,7 @@ static void load_engine(work_item *item)
     if (!l->failed) l->found = life_list_files(l->opened);
 }
 
-/* The files of the engine that was opened take the place of those before. */
+/* Replaces the list of files by the files of the engine that was opened. */
 static void take_files(server *s)
 {
     if (!s->life.found) return;
@@ -191,7 +191,7 @@ static void on_closed(work_item *item)
     life_look(s);
 }
 
-/* All that it counted is in the sums before anybody can ask again. */
+/* Shuts the engine down, adds its counters to the sums, and gives it to a worker to close. */
 static void let_engine_go(server *s)
 {
     model_life  *l = &s->life;

@@ -142,7 +142,7 @@ static bool read_text(const reader *r, const json_value *v, int role, block_kind
 
 static bool is_text(block_kind kind) { return kind <= DOCUMENT; }
 
-/* The texts of a list of blocks. */
+/* Reads the texts of a list of blocks. */
 static bool read_parts(reader *r, const json_value *list, int role, chat_content *out)
 {
     chat_part *part = alloc(r, list->n, sizeof *part);
@@ -184,7 +184,7 @@ static str without_billing(str s)
     return (str){s.s + n, s.n - n};
 }
 
-/* Its blocks become one text: the models' templates put nothing between parts, or only a space. */
+/* Joins its blocks to one text, since the models' templates write nothing or only a space between parts. */
 static bool read_system(reader *r, const json_value *v, const char *field, str *out)
 {
     chat_content c = {0};

@@ -259,9 +259,9 @@ static void single(page *p, int n_prefixes, const char *type, const char *name, 
     }
 }
 
-/* One name with a label that has several values; those without a value are left out. */
+/* A value of a label, and the value of the metric for it. */
 typedef struct {
-    const char *value;
+    const char *value; /* NULL: omitted */
     double      x;
 } labelled;
 
@@ -352,7 +352,7 @@ static void put_cache(page *p, const tandem_stats *s)
            (double)s->prefix_evicted);
 }
 
-/* Up to the last place that any draft had. */
+/* Writes the positions up to the longest draft so far. */
 static void put_places(page *p, int n_prefixes, const char *name, const char *help, const int64_t *tried,
                        const int64_t *x)
 {

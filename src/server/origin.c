@@ -32,7 +32,7 @@ static bool is_address(str name)
     return inet_pton(AF_INET, text, &a) == 1 || inet_pton(AF_INET6, text, &a) == 1;
 }
 
-/* Cuts the next of several names with commas between them. */
+/* Returns the next name of a list separated by commas, and removes it from the list. */
 static str next_name(str *list)
 {
     const char *comma = list->n ? memchr(list->s, ',', list->n) : NULL;

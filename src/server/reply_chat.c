@@ -55,7 +55,7 @@ static void chat_on_progress(server_choice *c)
     end_chunk(r, c, NULL);
 }
 
-/* The request has `functions`, the former `tools`: so has the answer, and it has one call. */
+/* Returns whether the request has `functions`, the former `tools`. The response then has `function_call`, one call. */
 static bool by_functions(const server_choice *c) { return c->request->chat && c->request->chat->by_functions; }
 
 static void chat_flush(server_choice *c)

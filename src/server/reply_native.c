@@ -1,4 +1,4 @@
-/* llama.cpp's own /completion: one object for each answer, or events that grow it; an array where there are several. */
+/* llama.cpp's own /completion: one object for each choice, or events with its next part; an array for several. */
 #include "base/mem.h"
 #include "server/reply.h"
 
@@ -58,7 +58,7 @@ static void put_biases(json_writer *w, const tandem_request *a)
     json_end(w);
 }
 
-/* Samplers that are not here, with the values that turn them off. */
+/* Writes samplers that are not supported, with the values that turn them off. */
 static void put_off(json_writer *w)
 {
     static const struct {
@@ -119,7 +119,7 @@ static void put_prompt(reply *r, server_choice *c, json_writer *w)
     buf_deinit(&text);
 }
 
-/* The members that only a complete answer has. */
+/* Writes the members that only a complete response has. */
 static void put_end(reply *r, server_choice *c)
 {
     const tandem_result *x = c->result;
@@ -206,7 +206,7 @@ static void put_answer(reply *r, server_choice *c)
 }
 
 /* --- both ---------------------------------------------------------------------------------------*/
-/* An event that is not the last of an answer; the tail has members of its own. */
+/* Writes an event that is not the last of a choice, with the members in the tail. */
 static void put_event(server_choice *c)
 {
     reply *r = c->reply;
@@ -227,7 +227,7 @@ static void native_flush(server_choice *c)
     buf_clear(&r->tail);
 }
 
-/* Clients count an event for each token. */
+/* Writes an event for each token, since clients count events. */
 static void native_on_token(server_choice *c, const tandem_token *x)
 {
     reply *r = c->reply;
@@ -264,7 +264,7 @@ static void native_put_whole(reply *r, server_choice *all, int n)
     if (n > 1) buf_putc(&r->out, ']');
 }
 
-/* The head is the model's name. */
+/* Stores the model's name in the head. */
 static void native_open(reply *r, const char *model) { buf_puts(&r->head, model); }
 
 const reply_format reply_native = {.open        = native_open,

@@ -90,7 +90,7 @@ static void put_settings(buf *out, const server_request *q)
                   "\"truncation\":\"disabled\",\"service_tier\":\"default\",\"access_programs\":null");
 }
 
-/* The head is what is known from the start, the tail what all its ids have in common. */
+/* Writes the members that are known from the start to the head, and the common part of all ids to the tail. */
 static void open_reply(reply *r, const char *model)
 {
     char id[REPLY_ID_MAX];
@@ -123,7 +123,7 @@ static void put_reason(buf *out, const char *code, const server_error *why)
     buf_putc(out, '}');
 }
 
-/* why: of one that failed. n 0: it has just begun. */
+/* Writes the response object. why: the error of a failed one. n 0: the response has just begun. */
 static void put_response(reply *r, const server_choice *all, int n, const char *status, const server_error *why)
 {
     buf       *out = &r->out;
@@ -175,7 +175,7 @@ static void put_logprobs(buf *out, const server_choice *c, size_t from, bool who
     buf_putc(out, ']');
 }
 
-/* A part of its content; not whole: as it begins. */
+/* Writes a part of the content; without its text if `whole` is false, as in the event that begins it. */
 static void put_part(buf *out, const server_choice *c, bool whole)
 {
     buf_printf(out, "{\"type\":\"%s\",\"text\":", infos[c->open].part);
@@ -279,7 +279,7 @@ static void send_delta(reply *r, server_choice *c)
     c->sent_logprobs = c->part[LOGPROBS].n;
 }
 
-/* The text of a custom tool's call is known when all of it is there. */
+/* Sends the text so far, except of a custom tool's call, whose text is known only when it is complete. */
 static void responses_flush(server_choice *c)
 {
     reply *r = c->reply;
@@ -300,7 +300,7 @@ static void send_item_end(reply *r, server_choice *c, const char *status)
 }
 
 /* --- opening and closing ------------------------------------------------------------------------*/
-/* The text of {"input":TEXT}, where the arguments of a custom tool's call are that. */
+/* Replaces the arguments of a custom tool's call, {"input":TEXT}, by TEXT. */
 static void unwrap(server_choice *c)
 {
     buf              *text = &c->part[TEXT];
@@ -400,7 +400,7 @@ static const char *status_of(const server_choice *c)
     return strcmp(choice_finish_reason(c), "length") ? "completed" : "incomplete";
 }
 
-/* There is always an item. */
+/* Closes the open item. A response without items gets an empty message. */
 static void close_all(reply *r, server_choice *c)
 {
     if (c->open == NONE && !c->n_items) open_item(r, c, MESSAGE);

@@ -45,7 +45,7 @@ static void put_top(reply *r, server_choice *c, const tandem_logprob *x)
     json_end(&w);
 }
 
-/* A token and where it begins. */
+/* Writes a token and the offset of its text. */
 static void put_token(reply *r, server_choice *c, int32_t id)
 {
     json_writer tokens = next_item(&c->part[TOKENS]), offsets = next_item(&c->part[OFFSETS]);
@@ -54,7 +54,7 @@ static void put_token(reply *r, server_choice *c, int32_t id)
     reply_put_token(&tokens, r->tok, id);
 }
 
-/* x: its log-probability and those of the likeliest; an id of -1: unknown. */
+/* Writes log-probabilities. x: that of the token, then those of the likeliest ones; id -1: unknown. */
 static void put_probs(reply *r, server_choice *c, const tandem_logprob *x)
 {
     json_writer probs = next_item(&c->part[LOGPROBS]);

@@ -167,7 +167,7 @@ static bool bias_id(const bias_reader *b, int64_t id, float bias)
     return add_bias(b, (int32_t)id, bias);
 }
 
-/* A token that the text has several times is biased once. */
+/* Biases each token of a text once, even if the text has it several times. */
 static bool bias_text(const bias_reader *b, str text, float bias)
 {
     tok_ids ids;
@@ -187,7 +187,7 @@ static bool bias_text(const bias_reader *b, str text, float bias)
     return ok;
 }
 
-/* false is llama.cpp's: the token is never picked. */
+/* Reads a bias. false, as llama.cpp's clients send it, bans the token. */
 static bool bias_value(const bias_reader *b, const json_value *v, str token, float *out)
 {
     *out = -INFINITY;
@@ -482,7 +482,7 @@ static bool put_text(server_request *r, const tandem *t, str text, bool begins, 
     return !ids->failed || error_no_memory(why);
 }
 
-/* Token ids, with texts between them. */
+/* Reads a list of token ids and texts. */
 static bool put_sequence(server_request *r, const tandem *t, const json_value *v, server_error *why)
 {
     if (v->n > (size_t)engine_info(t)->n_ctx)
@@ -495,7 +495,7 @@ static bool put_sequence(server_request *r, const tandem *t, const json_value *v
     return true;
 }
 
-/* A text, token ids, or llama.cpp's {"prompt_string": TEXT}. */
+/* Reads a prompt: a text, token ids, or llama.cpp's {"prompt_string": TEXT}. */
 static bool read_prompt(server_request *r, const tandem *t, const json_value *v, server_prompt *out, server_error *why)
 {
     tok_ids          *ids   = &r->rendered.ids; /* tokens of all prompts */
@@ -621,7 +621,7 @@ static bool check_response_fields(const server_request *r, server_error *why)
     return true;
 }
 
-/* A grammar says where the answer ends. */
+/* Refuses min_tokens together with a grammar, which decides where the response ends. */
 static bool check_min_tokens(const server_request *r, server_error *why)
 {
     return !r->f.min_tokens || !r->ask.grammar.kind ||

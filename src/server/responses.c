@@ -18,7 +18,7 @@ typedef struct {
 } reader;
 
 /* --- complaints ---------------------------------------------------------------------------------*/
-/* fmt begins with what follows the item's own place in the input. */
+/* Refuses an item of the input. The message is the path of the item followed by fmt. */
 static bool bad_item(const reader *in, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static bool bad_item(const reader *in, const char *fmt, ...)
 {
@@ -40,7 +40,7 @@ static str string(const json_value *v, const char *key)
 
 static bool is(const json_value *v, const char *key, const char *word) { return str_is(string(v, key), word); }
 
-/* An object of one or two members. */
+/* Returns an object of one or two members. */
 static json_value *object(arena *mem, const char *key1, json_value v1, const char *key2, json_value v2)
 {
     json_value *v = arena_try(mem, 1, sizeof *v);
@@ -189,7 +189,7 @@ static bool add_space(reader *in, const json_value *v)
     return true;
 }
 
-/* A tool that must be called is meant as it is shown. */
+/* Replaces the name in tool_choice by the name that the model is shown. */
 static void name_choice(server_request *r)
 {
     if (!r->named_choice) return;
@@ -436,7 +436,7 @@ static size_t copy_text(char *to, const chat_content *c)
     return c->text.n;
 }
 
-/* The model knows one system turn, at the start. */
+/* Joins the system texts at the start, since the model has one system turn, the first. */
 static bool join_system(chat *c, server_error *why)
 {
     size_t run = 0, n = 0, at = 0;

@@ -69,7 +69,7 @@ const int n_routes = (int)COUNT(route_table);
 /* --- routes -------------------------------------------------------------------------------------*/
 static str without_version(str path) { return str_starts(path, "/v1/") ? (str){path.s + 3, path.n - 3} : path; }
 
-/* *name: what stands for the asterisk. */
+/* Returns whether a path matches the route. *name: the part that matches the asterisk. */
 static bool is_at(const route_info *r, str path, str *name)
 {
     const char *star = strchr(r->path, '*');
@@ -111,7 +111,7 @@ static void find_route(const server *s, server_call *c, str method, str path, bu
     }
 }
 
-/* The client's own is kept where it can be. */
+/* Sets the id of the request: the client's id if it is valid, else a random one. */
 static void choose_id(server_call *c)
 {
     str given = http_call_field(c->http, "X-Request-Id");
@@ -131,7 +131,7 @@ static bool is_name_list(str s)
     return s.n && !memchr(s.s, 0, s.n);
 }
 
-/* A browser asks first, whether a page of another origin may ask, and names the fields that its library sends. */
+/* Answers a preflight request, by which a browser asks whether a page of another origin may send its request. */
 static bool answer_preflight(server *s, server_call *c)
 {
     http_field f[SERVER_MAX_FIELDS];
@@ -182,7 +182,7 @@ static bool check_access(server *s, server_call *c)
     return false;
 }
 
-/* There is no memory even for a call: `nobody` stands for it while the reply is written. */
+/* Refuses a request without memory for its call; uses server.nobody as the call while the reply is written. */
 static bool refuse_without_call(server *s, http_call *h)
 {
     server_call *c = &s->nobody;

@@ -82,7 +82,7 @@ static void take_signals(signals *before, const server *s)
     sigaction(SIGHUP, s->opt->api_key_file || s->opt->admin_key_file ? &hup : NULL, &before->hup);
 }
 
-/* The loop has ended: signals are still taken, so that a late one does not kill a process that is ending. */
+/* Handles signals after the loop has ended, so that a late one does not kill the process while it exits. */
 static void begin_closing(void)
 {
     atomic_store(&serving, NULL);
@@ -324,7 +324,7 @@ bool server_takes(const server *s, work_kind kind, server_error *why)
     return !work_is_full(s->work, kind, 0) || error_take(why, &(err){.code = ERR_BUSY}, NULL, false);
 }
 
-/* A small body can make a large tree and a large reply, and both may wait for long. */
+/* Counts the memory of requests, because a small body can make a large tree and a large reply that wait for long. */
 bool server_hold(server *s, size_t bytes, size_t max, server_error *why)
 {
     return atomic_fetch_add(&s->held_bytes, bytes) + bytes <= max || error_no_memory(why);

@@ -151,7 +151,7 @@ static void put_engine(json_writer *w, const tandem_info *i)
     json_end(w);
 }
 
-/* text is an object of our own making. */
+/* text: an object that this server wrote. */
 static void put_settings(json_writer *w, const char *text)
 {
     const json_value *v;

@@ -11,7 +11,7 @@ static bool is_utf8(str s)
     return true;
 }
 
-/* A piece that is only part of a character is a list of its bytes. */
+/* Writes the text of a token, or a list of its bytes if it is only a part of a character. */
 static void put_piece(json_writer *w, const tok *t, int32_t id)
 {
     str bytes = tok_bytes(t, id);
@@ -144,7 +144,7 @@ struct text_job {
     server_error   why;
 };
 
-/* Half of what there is stays for completions. */
+/* Counts the memory of the call, at most half of the limit, so that completions have the rest. */
 static bool hold_memory(text_job *x)
 {
     x->held_bytes = request_bytes(&x->request) + x->out.cap;
@@ -167,7 +167,7 @@ static void free_text_job(text_job *x)
     mem_free(x);
 }
 
-/* The reply goes on to be held, until it was sent. */
+/* Keeps the bytes of the reply counted until it is sent. */
 static void reply_whole(text_job *x)
 {
     x->call->reply_bytes = x->out.cap;

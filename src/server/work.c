@@ -67,7 +67,7 @@ static bool remove_from(item_list *l, work_item *item)
     return true;
 }
 
-/* The first of another share than the last one's, if there is one. */
+/* Removes and returns the first item of another share than the last one returned, else the first; NULL: none. */
 static work_item *take_grammar(work *w)
 {
     item_list *l = &w->waiting[WORK_GRAMMAR];
