@@ -84,7 +84,8 @@ static bool has(str text, const char *part) { return text.n && memmem(text.s, te
 /* Each revision has something that the ones before it lack. */
 chat_template qwen35_detect(str text)
 {
-    static const uint64_t published[QWEN35_REVISIONS] = {0, 0, 0, 0};
+    static const uint64_t published[QWEN35_REVISIONS] = {0x39af8e5ff4c11023, 0x107f05b66a32bb46, 0xa7c925725e85f107,
+                                                         0x4dccaa8f1bd2b5e6};
     chat_template         t                           = {.revision = QWEN35_LARGE, .n_signs = 3};
     buf                   b;
     buf_init(&b, (size_t)1 << 24);

@@ -97,13 +97,18 @@ static void print_value(const gguf_value *v)
 static void print_summary(const checkpoint *cp, const model_summary *c)
 {
     char h[32], k[32];
-    printf("layers       %d: %d with full attention, %d with a window of %d\n", c->n_layers, c->n_full,
-           c->n_layers - c->n_full, c->window);
+    if (c->state_bytes > 0)
+        printf("layers       %d: %d with full attention, %d recurrent\n", c->n_layers, c->n_full,
+               c->n_layers - c->n_full);
+    else
+        printf("layers       %d: %d with full attention, %d with a window of %d\n", c->n_layers, c->n_full,
+               c->n_layers - c->n_full, c->window);
     printf("width        %d, %d query heads, vocabulary %d, context %d\n", c->n_embd, c->n_heads, c->n_vocab, c->n_ctx);
     if (c->n_experts) printf("experts      %d of width %d, %d at a time\n", c->n_experts, c->n_ff_expert, c->n_used);
     if (c->n_ple) printf("per layer    embeddings of %d; %d layers share K/V\n", c->n_ple, c->n_kv_shared);
     printf("to run       %s of weights, and %s of K/V cache per 1000 positions (f16)\n", human((double)cp->bytes, h),
            human(1000 * c->kv_bytes_per_pos, k));
+    if (c->state_bytes > 0) printf("             %s of state per request\n", human(c->state_bytes, h));
 }
 
 static void print_tokenizer(const checkpoint *cp)

@@ -18,6 +18,7 @@ typedef struct {
     int    n_experts, n_used, n_ff_expert; /* n_experts 0: a dense model */
     int    n_ple, n_kv_shared;             /* width of per-layer embeddings, 0: none; layers without K/V of their own */
     double kv_bytes_per_pos;               /* bytes of f16 K and V of one position, all layers */
+    double state_bytes; /* state of the recurrent layers of one request; 0: the other layers have windows */
 } model_summary;
 
 struct model_family {

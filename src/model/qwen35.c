@@ -114,6 +114,15 @@ static void replay_states(void *ctx, const kv_state *s, const kv_replay *r)
     m->o->delta_replay(q, &c, m->s.replays, r->n_items, m->s.places);
 }
 
+static delta_class delta_of(const qwen35_config *c)
+{
+    return (delta_class){.n_k_heads = c->n_k_heads,
+                         .n_v_heads = c->n_v_heads,
+                         .head_dim  = c->delta_dim,
+                         .n_taps    = c->n_taps,
+                         .tiled     = c->tiled};
+}
+
 static void init_memory(qwen35 *m)
 {
     const qwen35_config *c = &m->c;
@@ -121,11 +130,7 @@ static void init_memory(qwen35 *m)
     t->kv_class[0] =
         (kv_class_spec){.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .types = {CACHE_F16, CACHE_F16}};
     t->n_kv_classes = 1;
-    m->delta        = (delta_class){.n_k_heads = c->n_k_heads,
-                                    .n_v_heads = c->n_v_heads,
-                                    .head_dim  = c->delta_dim,
-                                    .n_taps    = c->n_taps,
-                                    .tiled     = c->tiled};
+    m->delta        = delta_of(c);
     for (int l = 0; l < c->n_layers; l++)
         m->layers[l].index = c->full[l] ? t->kv_class[0].n_layers++ : m->delta.n_layers++;
     size_t n           = (size_t)m->delta.n_layers * sizeof(float);
@@ -349,6 +354,8 @@ bool qwen35_describe(model_summary *out, const checkpoint *cp, err *e)
     double head = (double)cache_head_bytes(cache_layout_of(CACHE_F16), c.head_dim) / KV_PAGE;
     for (int l = 0; l < c.n_layers; l++) out->n_full += c.full[l];
     out->kv_bytes_per_pos = 2 * c.n_kv_heads * head * out->n_full;
+    delta_class d         = delta_of(&c);
+    out->state_bytes      = (double)((size_t)(c.n_layers - out->n_full) * delta_state_floats(&d) * sizeof(float));
     return true;
 }
 
