@@ -8,6 +8,7 @@
 #define __device__
 #define __host__
 #define __shared__ static
+#define __noinline__
 #define __launch_bounds__(...)
 #define DYNAMIC_SHARED(type, name) type *name = (type *)emu_at.dynamic
 #define threadIdx                  (emu_at.thread)
@@ -70,6 +71,7 @@ static void emu_launch(dim3 grid, dim3 block, size_t shared, void (*kernel)(P...
 #define LAUNCH_EARLY LAUNCH
 template <typename... P> static void allow_shared(void (*)(P...), size_t) {}
 static inline int                    shared_limit() { return 227 << 10; }
+static inline bool                   can_start_early() { return true; }
 
 static inline void __syncthreads() { emu_sync_block(); }
 static inline void __syncwarp() { emu_sync_warp(0); }
@@ -102,6 +104,15 @@ static inline bool __any_sync(unsigned, bool v)
         if (all[i]) return true;
     return false;
 }
+static inline unsigned __ballot_sync(unsigned, bool v)
+{
+    const uint64_t *all = emu_give((uint64_t)v);
+    unsigned        set = 0;
+    for (int i = 0; i < 32; i++) set |= (unsigned)(all[i] != 0) << i;
+    return set;
+}
+static inline int                     __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int                     __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 template <typename T> static inline T atomicAdd(T *p, T v)
 {
     T was = *p;

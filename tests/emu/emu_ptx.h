@@ -94,9 +94,26 @@ template <int PENDING> static inline void gate_wait(uint64_t *gate, unsigned pha
 
 static inline int32_t read_l2(const int32_t *p) { return *p; }
 
-static inline void copy_piece(uint64_t *gate, void *shared, const void *global)
+/* The waiting block does the copy. */
+static inline void gate_announce(uint64_t *, int) {}
+static inline void gate_copy(uint64_t *gate, void *shared, const void *global, int bytes)
 {
-    emu_put_copy(gate, shared, global, 16);
+    emu_put_copy(gate, shared, global, bytes);
+}
+static inline void gate_wait_block(uint64_t *gate, unsigned phase)
+{
+    emu_sync_block();
+    if (threadIdx.x == 0) {
+        if ((*gate & 1) != phase) emu_fail("a wait for another copy");
+        emu_take_copies(gate, true);
+        ++*gate;
+    }
+    emu_sync_block();
+}
+static inline void copy_piece(uint64_t *gate, void *shared, const void *global, bool real)
+{
+    alignas(16) static const char zeros[16] = {};
+    emu_put_copy(gate, shared, real ? global : zeros, 16);
 }
 static inline void                        copy_commit() {}
 template <int PENDING> static inline void copy_wait(uint64_t *gate)
@@ -104,6 +121,20 @@ template <int PENDING> static inline void copy_wait(uint64_t *gate)
     emu_sync_block();
     if (threadIdx.x == 0) emu_take_copies(gate, true);
     emu_sync_block();
+}
+
+static inline void load_matrices(uint32_t (&d)[4], const void *row)
+{
+    const uint64_t *all = emu_sync_warp((uint64_t)(uintptr_t)row);
+    for (int i = 0; i < 4; i++) d[i] = ((const uint32_t *)(uintptr_t)all[8 * i + emu_lane() / 4])[emu_lane() % 4];
+}
+static inline void load_matrices_transposed(uint32_t (&d)[4], const void *row)
+{
+    const uint64_t *all = emu_sync_warp((uint64_t)(uintptr_t)row);
+    int             g = emu_lane() / 4, c = emu_lane() % 4;
+    for (int i = 0; i < 4; i++)
+        d[i] = ((const uint16_t *)(uintptr_t)all[8 * i + 2 * c])[g] |
+               (uint32_t)((const uint16_t *)(uintptr_t)all[8 * i + 2 * c + 1])[g] << 16;
 }
 
 static inline uint32_t warp_max_u32(uint32_t v)

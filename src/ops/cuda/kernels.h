@@ -165,15 +165,20 @@ typedef struct {
     float *partial; /* scratch [row][head][tile][2 + head_dim]: maximum, sum, output of each tile; NULL: one pass */
     int    n_tiles; /* maximum of tiles that a row sees */
     bool   settled; /* as in step_rows */
-    /* Only for cuda_attention_mma: */
-    int    first_row; /* 0; partial is [row - first_row][head][tile][4 + head_dim] */
-    int    few_tiles; /* set by the launcher: tiles of rows with at most this many are not joined to spans */
-    cuda_x to;        /* as for cuda_rms_norm */
+    /* Only for cuda_attention_mma, where partial is [row - first_row][head][n_parts][4 + head_dim]. cuda_attention_plan
+     * sets the first three, the launcher the next two. */
+    int    n_parts;            /* maximum of parts that a row has */
+    int    few_tiles;          /* tiles of rows with at most this many are not joined to spans */
+    int    chunk;              /* rows per launch */
+    int    first_row, end_row; /* rows of a launch; 0 */
+    cuda_x to;                 /* as for cuda_rms_norm */
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
-/* Attention on tensor cores, `chunk` rows at a time, which partial must have room for. Requires an F16 cache and a
- * head_dim of 64, 128, 256 or 512. */
-cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a, int chunk);
+/* Prepares attention on tensor cores with `bytes` of scratch at partial; n_rows and n_tiles are set. Returns false if
+ * it is not possible: it requires an F16 cache, a head_dim of 64, 128, 256 or 512, and scratch for the parts of one
+ * row. max_rows is the queue's. */
+bool        cuda_attention_plan(cuda_attention_args *a, size_t bytes, int max_rows);
+cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a);
 
 /* --- picking --------------------------------------------------------------------------------------*/
 enum { PICK_BLOCKS = 16, LOGPROBS_MAX = 256 }; /* LOGPROBS_MAX: maximum of n_top of cuda_logprobs */

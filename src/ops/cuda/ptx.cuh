@@ -136,12 +136,39 @@ template <int PENDING> static __device__ inline void gate_wait(uint64_t *gate, u
 #endif
 }
 
-/* Asynchronous copies of 16 bytes by single threads, in groups that copy_commit ends. copy_wait, called by all threads
- * of a block, blocks until at most PENDING later groups are incomplete. gate identifies the group, for the emulator. */
-static __device__ inline void copy_piece(uint64_t *gate, void *shared, const void *global)
+/* Bulk copies for which all threads of a block wait; Hopper and later only. One thread announces the bytes of the next
+ * copy of a gate, single threads start pieces of it in any order, and all threads wait for copy number `phase`, 0, 1,
+ * 0, ... A barrier follows gate_init. */
+static __device__ inline void gate_announce(uint64_t *gate, int bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(gate)), "r"(bytes)
+                 : "memory");
+#else
+    (void)gate, (void)bytes;
+#endif
+}
+static __device__ inline void gate_copy(uint64_t *gate, void *shared, const void *global, int bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(shared)),
+                 "l"(global), "r"(bytes), "r"(shared_address(gate))
+                 : "memory");
+#else
+    (void)gate, (void)shared, (void)global, (void)bytes;
+#endif
+}
+static __device__ inline void gate_wait_block(uint64_t *gate, unsigned phase) { gate_wait<0>(gate, phase); }
+
+/* Asynchronous copies of 16 bytes by single threads, zeros if `real` is false, in groups that copy_commit ends.
+ * copy_wait, called by all threads of a block, blocks until at most PENDING later groups are incomplete. gate
+ * identifies the group, for the emulator. */
+static __device__ inline void copy_piece(uint64_t *gate, void *shared, const void *global, bool real)
 {
     (void)gate;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+                 "r"(real ? 16 : 0));
 }
 static __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING> static __device__ inline void copy_wait(uint64_t *gate)
@@ -149,6 +176,23 @@ template <int PENDING> static __device__ inline void copy_wait(uint64_t *gate)
     (void)gate;
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
     __syncthreads();
+}
+
+/* Loads four 8 x 8 matrices of f16 from shared memory, by a warp: lane 8 i + r has the address of row r of matrix i, 16
+ * bytes. Lane 4 g + c gets columns 2 c and 2 c + 1 of row g of each; transposed: rows 2 c and 2 c + 1 of column g. */
+static __device__ inline void load_matrices(uint32_t (&d)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+static __device__ inline void load_matrices_transposed(uint32_t (&d)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 
 /* Reads from the L2 cache. The L1 cache may hold the value from before an earlier kernel wrote it. */

@@ -14,7 +14,6 @@ enum {
     LANDING_BYTES = 256 << 10, /* downloads land here, pinned, and go on to their place at the next sync */
     MAX_LANDED    = 64,
     PARTIAL_BYTES = 128 << 20, /* scratch for attention's tiles, see below */
-    MAX_QUERIES   = 16,        /* queries per block of attention on tensor cores */
     SPLIT_HEADS   = 512, /* (row, head) pairs below this leave multiprocessors idle: their tiles go side by side */
 };
 
@@ -722,18 +721,6 @@ static bool split_tiles(const cuda_attention_args *a)
     return heads < SPLIT_HEADS && a->n_tiles > 1 && bytes <= PARTIAL_BYTES;
 }
 
-/* Returns how many rows attention on tensor cores does at a time; 0: it has no kernel for this cache, or no room for
- * the tiles of one group of rows. The number of rows at hand decides nothing. */
-static int mma_chunk(const cuda_attention_args *a)
-{
-    int    D = a->c.head_dim, per_kv = a->n_heads / a->c.n_kv_heads, group = MAX_QUERIES / per_kv;
-    size_t row = (size_t)a->n_heads * (size_t)a->n_tiles * (size_t)(4 + D) * sizeof(float);
-    if (a->c.types.k != CACHE_F16 || a->c.types.v != CACHE_F16 || (D != 64 && D != 128 && D != 256 && D != 512) ||
-        !group)
-        return 0;
-    return (int)((size_t)PARTIAL_BYTES / row / (size_t)group) * group;
-}
-
 /* A row that looks back over a window sees no more tiles than that, and those of the rows after it in its block. */
 static int tiles_seen(int n_tiles, int window, int max_rows)
 {
@@ -766,10 +753,10 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
     cuda_attention_args m = a;
     m.partial             = q->partial;
     m.n_tiles             = tiles_seen(a.n_tiles, window, q->lim.max_rows);
-    int chunk             = mma_chunk(&m);
+    bool mma              = cuda_attention_plan(&m, PARTIAL_BYTES, q->lim.max_rows);
     if (split_tiles(&a)) a.partial = q->partial;
-    if (chunk) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim);
-    note_status(q, "attention", chunk ? cuda_attention_mma(on(q), &m, chunk) : cuda_attention(on(q), &a));
+    if (mma) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim);
+    note_status(q, "attention", mma ? cuda_attention_mma(on(q), &m) : cuda_attention(on(q), &a));
 }
 
 /* --- picking --------------------------------------------------------------------------------------*/

@@ -392,6 +392,41 @@ static void chunked_many(rig *g)
 }
 TEST(attention_rows_are_their_own_among_many) { rig_each(t, chunked_many); }
 
+/* A chain in which the K or V of one row is not a number, or as large as f16 can be: the rows before it, and those
+ * whose window has left it behind, are as if it were zero. */
+static void odd_neighbour(rig *g, int D, int n_past, int window, float odd)
+{
+    enum { HEADS = 4, KV = 2, N = 12, AT = 5 };
+    int       Q = HEADS * D, ONE = KV * D, n_all = n_past + N;
+    size_t    n = (size_t)n_all * (size_t)ONE, n_q = (size_t)N * (size_t)Q;
+    kv_class  c   = rig_kv(g, cache_types_both(CACHE_F16), 1, KV, D, 1, n_all);
+    step_rows all = rig_chain(g, 0, 0, n_all), rows = rows_of(&all, n_past, N);
+    float    *k = rig_randn(g, n), *v = rig_randn(g, n), *want = NULL;
+    dev       q = rig_put_randn(g, n_q), y = rig_new(g, n_q * sizeof(float));
+    for (int turn = 0; turn < 2; turn++) {
+        int at = n_past + AT - (window ? window - N / 2 : 0); /* a row of the step, or at the edge of the windows */
+        for (int i = 0; i < ONE; i++) k[at * ONE + i] = v[at * ONE + i] = turn ? odd : 0;
+        OP(g, kv_store, &c, 0, &all, rig_put_f32(g, k, n), rig_put_f32(g, v, n));
+        OP(g, attention, y, q, HEADS, &c, 0, &rows, 0.2f, window);
+        float *got = rig_get_f32(g, y, n_q);
+        for (int r = 0; want && r < N; r++) {
+            bool sees = n_past + r >= at && (!window || n_past + r - at < window);
+            if (!sees) SAME_F32(g, got + (size_t)r * (size_t)Q, want + (size_t)r * (size_t)Q, (size_t)Q);
+        }
+        want = got;
+    }
+}
+static void odd_neighbours(rig *g)
+{
+    static const float odd[] = {NAN, INFINITY, 65504};
+    for (size_t i = 0; i < COUNT(odd); i++) {
+        odd_neighbour(g, 64, 60, 0, odd[i]);
+        odd_neighbour(g, 64, 130, 40, odd[i]);
+        odd_neighbour(g, 64, 2300, 0, odd[i]);
+    }
+}
+TEST(attention_rows_ignore_what_only_their_neighbours_see) { rig_each(t, odd_neighbours); }
+
 /* A context, then a tree across page ends. Its rows come level by level, so that a parent is seldom the row before:
  *
  *     0 - 2 - 5 - 9 - 13 - 16 - 18 - 20 - 21
