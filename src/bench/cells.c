@@ -80,7 +80,7 @@ static int lanes_of(const cell *c) { return c->kind == CELL_ROWS ? c->rows : 1; 
 static int slots_of(const cell *c) { return c->context + (c->kind == CELL_ROWS ? 1 : c->rows); }
 
 /* --- pages ----------------------------------------------------------------------------------------*/
-static size_t widest(const cell_rig *g)
+static size_t widest_row(const cell_rig *g)
 {
     size_t n = 0;
     for (int i = 0; i < g->m->n_kv_classes; i++) {
@@ -94,7 +94,7 @@ static size_t widest(const cell_rig *g)
 static void make_noise(cell_rig *g)
 {
     target *m    = g->m;
-    size_t  n    = (STEP_DEFAULT_ROWS + SPREAD) * widest(g);
+    size_t  n    = (STEP_DEFAULT_ROWS + SPREAD) * widest_row(g);
     float  *host = xnew_n(float, n);
     for (size_t i = 0; i < n; i++) host[i] = 1.7320508f * ((float)(sampling_mix(i + 1) >> 40) * 0x1p-23f - 1);
     m->o->upload(m->q, g->noise, host, n * sizeof *host);
@@ -115,7 +115,7 @@ bool cell_rig_new(cell_rig **out, target *m, cache_types kv_type, const ops *pro
     *out = g;
     if (!o->alloc(o, &g->picked, CELL_MAX_ROWS * sizeof(int32_t), e) ||
         !o->alloc(o, &g->rows, 2 * STEP_DEFAULT_ROWS * sizeof(int32_t), e) ||
-        !o->alloc(o, &g->noise, (STEP_DEFAULT_ROWS + SPREAD) * widest(g) * sizeof(float), e))
+        !o->alloc(o, &g->noise, (STEP_DEFAULT_ROWS + SPREAD) * widest_row(g) * sizeof(float), e))
         return false;
     make_noise(g);
     step_init(&g->s, m->max_rows);

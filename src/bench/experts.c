@@ -33,7 +33,7 @@ int experts_distinct(const int32_t *id, int n, int n_experts)
     return sum;
 }
 
-static void count(queue *q, dev id, int n_rows, int n_experts, int n_slots)
+static void count_experts(queue *q, dev id, int n_rows, int n_experts, int n_slots)
 {
     int n = n_rows * n_slots;
     if (n > MAX_PAIRS || n_experts > MAX_EXPERTS) return;
@@ -52,13 +52,13 @@ static void count(queue *q, dev id, int n_rows, int n_experts, int n_slots)
 static void w_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
 {
     watch.inner->router(q, id, w, logits, expert_scale, n_rows, n_experts, n_slots);
-    if (watch.counting) count(q, id, n_rows, n_experts, n_slots);
+    if (watch.counting) count_experts(q, id, n_rows, n_experts, n_slots);
 }
 
 static void w_experts(queue *q, const expert_rows *e, int n_rows)
 {
     watch.inner->experts(q, e, n_rows);
-    if (watch.counting) count(q, e->id, n_rows, e->n_experts, e->n_slots);
+    if (watch.counting) count_experts(q, e->id, n_rows, e->n_experts, e->n_slots);
 }
 
 static bool w_replay(queue *q, uint64_t key) { return !watch.counting && watch.inner->replay(q, key); }

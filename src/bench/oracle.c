@@ -114,24 +114,36 @@ static bool veiled_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_
 }
 
 /* --- the rest is the drafter's own ----------------------------------------------------------------*/
-static drafter *real(const drafter *d) { return ((const veiled *)d)->real; }
+static drafter *real_drafter(const drafter *d) { return ((const veiled *)d)->real; }
 
-static bool veiled_lane_new(drafter *d, draft_lane **out, err *e) { return real(d)->lane_new(real(d), out, e); }
-static void veiled_lane_free(drafter *d, draft_lane *l) { real(d)->lane_free(real(d), l); }
-static void veiled_cut(drafter *d, draft_lane *l, int32_t n_pos) { real(d)->cut(real(d), l, n_pos); }
-static void veiled_begin(drafter *d, draft_lane *l, const draft_text *t) { real(d)->begin(real(d), l, t); }
-static void veiled_wish(const drafter *d, const draft_lane *l, kv_wish *out) { real(d)->wish(real(d), l, out); }
-static void veiled_take(drafter *d, draft_lane *l, kv_node *at) { real(d)->take(real(d), l, at); }
-static void veiled_end(drafter *d, draft_lane *l) { real(d)->end(real(d), l); }
-static void veiled_need(const drafter *d, kv_need *n, int32_t n_pos) { real(d)->need(real(d), n, n_pos); }
+static bool veiled_lane_new(drafter *d, draft_lane **out, err *e)
+{
+    return real_drafter(d)->lane_new(real_drafter(d), out, e);
+}
+static void veiled_lane_free(drafter *d, draft_lane *l) { real_drafter(d)->lane_free(real_drafter(d), l); }
+static void veiled_cut(drafter *d, draft_lane *l, int32_t n_pos) { real_drafter(d)->cut(real_drafter(d), l, n_pos); }
+static void veiled_begin(drafter *d, draft_lane *l, const draft_text *t)
+{
+    real_drafter(d)->begin(real_drafter(d), l, t);
+}
+static void veiled_wish(const drafter *d, const draft_lane *l, kv_wish *out)
+{
+    real_drafter(d)->wish(real_drafter(d), l, out);
+}
+static void veiled_take(drafter *d, draft_lane *l, kv_node *at) { real_drafter(d)->take(real_drafter(d), l, at); }
+static void veiled_end(drafter *d, draft_lane *l) { real_drafter(d)->end(real_drafter(d), l); }
+static void veiled_need(const drafter *d, kv_need *n, int32_t n_pos)
+{
+    real_drafter(d)->need(real_drafter(d), n, n_pos);
+}
 static bool veiled_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 {
-    return real(d)->observe(real(d), l, r, e);
+    return real_drafter(d)->observe(real_drafter(d), l, r, e);
 }
 
 static void veiled_close(drafter *d)
 {
-    drafter_close(real(d));
+    drafter_close(real_drafter(d));
     mem_free(d);
 }
 

@@ -144,7 +144,7 @@ static bool measure_ways(bench *b, err *e)
 }
 
 /* --- results --------------------------------------------------------------------------------------*/
-static double rate(const timing *x) { return (double)x->tokens / x->wall_s; }
+static double tokens_per_second(const timing *x) { return (double)x->tokens / x->wall_s; }
 
 /* Returns the ratio of the time of the bare loop to that of another way. */
 static interval speedup(double s[WAYS][MAX_PAIRS], int way, int n) { return stats_ratio(s[RAW], s[way], n); }
@@ -160,8 +160,8 @@ static void print_table(bench *b)
         interval wall = speedup(a->wall, ENGINE, a->n), raw_again = speedup(a->wall, RAW_AGAIN, a->n);
         interval decode = speedup(a->decode, ENGINE, a->n);
         printf("%-12s %9.1f %9.1f   %5.3f [%.3f, %.3f]   %5.3f [%.3f, %.3f]   %5.3f [%.3f, %.3f]\n", a->choice.name,
-               rate(&a->sum[RAW]), rate(&a->sum[ENGINE]), wall.median, wall.low, wall.high, decode.median, decode.low,
-               decode.high, raw_again.median, raw_again.low, raw_again.high);
+               tokens_per_second(&a->sum[RAW]), tokens_per_second(&a->sum[ENGINE]), wall.median, wall.low, wall.high,
+               decode.median, decode.low, decode.high, raw_again.median, raw_again.low, raw_again.high);
     }
     printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all wrote the same text");
 }
@@ -171,8 +171,8 @@ static void put_arm(json_writer *w, arm *a)
     json_begin_object(w);
     json_member_str(w, "name", a->choice.name);
     json_member_int(w, "tokens", a->sum[RAW].tokens);
-    json_member_real(w, "raw_tokens_per_second", rate(&a->sum[RAW]));
-    json_member_real(w, "engine_tokens_per_second", rate(&a->sum[ENGINE]));
+    json_member_real(w, "raw_tokens_per_second", tokens_per_second(&a->sum[RAW]));
+    json_member_real(w, "engine_tokens_per_second", tokens_per_second(&a->sum[ENGINE]));
     result_interval(w, "ratio", speedup(a->wall, ENGINE, a->n));
     result_interval(w, "decode_ratio", speedup(a->decode, ENGINE, a->n));
     result_interval(w, "raw_again", speedup(a->wall, RAW_AGAIN, a->n));

@@ -232,14 +232,14 @@ static int size_of(const gemma4_config *c, gemma4_role r, int i, int l)
     return role_size(&gemma4_roles, c, (int)r, i, l);
 }
 
-static void matrix(maker *m, const gemma4_config *c, gemma4_role r, int l)
+static void add_role_matrix(maker *m, const gemma4_config *c, gemma4_role r, int l)
 {
     char name[ROLE_NAME_MAX];
     role_name(&gemma4_roles, r, NULL, l, name);
     add_matrix(m, name, size_of(c, r, 0, l), size_of(c, r, 1, l), size_of(c, r, 2, l));
 }
 
-static void vector(maker *m, const gemma4_config *c, gemma4_role r, int l, float value)
+static void add_role_vector(maker *m, const gemma4_config *c, gemma4_role r, int l, float value)
 {
     char name[ROLE_NAME_MAX];
     role_name(&gemma4_roles, r, NULL, l, name);
@@ -256,44 +256,45 @@ static void add_experts(maker *m, const gemma4_config *c, int l)
     char name[ROLE_NAME_MAX];
     role_name(&gemma4_roles, ROLE_ROUTER, NULL, l, name);
     add_tensor(m, name, H, E, 1, QUANT_F32);
-    vector(m, c, ROLE_ROUTER_SCALE, l, 2 * sqrtf((float)H)); /* the router's logits then have a deviation of 2 */
-    vector(m, c, ROLE_EXPERT_SCALE, l, 1);
-    matrix(m, c, ROLE_EXP_GATE_UP, l);
-    matrix(m, c, ROLE_EXP_DOWN, l);
-    vector(m, c, ROLE_FF_NORM_2, l, 1);
-    vector(m, c, ROLE_POST_FF_NORM_1, l, 1);
-    vector(m, c, ROLE_POST_FF_NORM_2, l, 1);
+    add_role_vector(m, c, ROLE_ROUTER_SCALE, l,
+                    2 * sqrtf((float)H)); /* the router's logits then have a deviation of 2 */
+    add_role_vector(m, c, ROLE_EXPERT_SCALE, l, 1);
+    add_role_matrix(m, c, ROLE_EXP_GATE_UP, l);
+    add_role_matrix(m, c, ROLE_EXP_DOWN, l);
+    add_role_vector(m, c, ROLE_FF_NORM_2, l, 1);
+    add_role_vector(m, c, ROLE_POST_FF_NORM_1, l, 1);
+    add_role_vector(m, c, ROLE_POST_FF_NORM_2, l, 1);
 }
 
 static void add_attention(maker *m, const gemma4_config *c, int l)
 {
-    vector(m, c, ROLE_ATTN_NORM, l, 1);
-    matrix(m, c, ROLE_ATTN_Q, l);
-    vector(m, c, ROLE_Q_NORM, l, 1);
+    add_role_vector(m, c, ROLE_ATTN_NORM, l, 1);
+    add_role_matrix(m, c, ROLE_ATTN_Q, l);
+    add_role_vector(m, c, ROLE_Q_NORM, l, 1);
     if (gemma4_kv_donor(c, l) == l) {
-        matrix(m, c, ROLE_ATTN_K, l);
-        vector(m, c, ROLE_K_NORM, l, 1);
-        if (!c->k_is_v[l]) matrix(m, c, ROLE_ATTN_V, l);
+        add_role_matrix(m, c, ROLE_ATTN_K, l);
+        add_role_vector(m, c, ROLE_K_NORM, l, 1);
+        if (!c->k_is_v[l]) add_role_matrix(m, c, ROLE_ATTN_V, l);
     }
-    matrix(m, c, ROLE_ATTN_O, l);
-    vector(m, c, ROLE_POST_ATTN_NORM, l, SUBLAYER);
+    add_role_matrix(m, c, ROLE_ATTN_O, l);
+    add_role_vector(m, c, ROLE_POST_ATTN_NORM, l, SUBLAYER);
 }
 
 static void add_layer(maker *m, const gemma4_config *c, int l)
 {
     add_attention(m, c, l);
-    vector(m, c, ROLE_FF_NORM, l, 1);
-    matrix(m, c, ROLE_FF_GATE, l);
-    matrix(m, c, ROLE_FF_UP, l);
-    matrix(m, c, ROLE_FF_DOWN, l);
+    add_role_vector(m, c, ROLE_FF_NORM, l, 1);
+    add_role_matrix(m, c, ROLE_FF_GATE, l);
+    add_role_matrix(m, c, ROLE_FF_UP, l);
+    add_role_matrix(m, c, ROLE_FF_DOWN, l);
     if (c->n_experts) add_experts(m, c, l);
-    vector(m, c, ROLE_POST_FF_NORM, l, SUBLAYER);
+    add_role_vector(m, c, ROLE_POST_FF_NORM, l, SUBLAYER);
     if (c->n_ple) {
-        matrix(m, c, ROLE_PLE_GATE, l);
-        matrix(m, c, ROLE_PLE_PROJ, l);
-        vector(m, c, ROLE_PLE_NORM, l, 1);
+        add_role_matrix(m, c, ROLE_PLE_GATE, l);
+        add_role_matrix(m, c, ROLE_PLE_PROJ, l);
+        add_role_vector(m, c, ROLE_PLE_NORM, l, 1);
     }
-    vector(m, c, ROLE_LAYER_SCALAR, l, 1);
+    add_role_vector(m, c, ROLE_LAYER_SCALAR, l, 1);
 }
 
 /* Small types leave the embeddings, which are the output matrix too, one more bit or two, as quantisers do. */
@@ -307,13 +308,13 @@ static void add_target(maker *m, const dims *d, const gemma4_config *c)
 {
     int H = c->n_embd, half = d->head_dim_full / 2;
     add_tensor(m, "token_embd.weight", H, c->n_vocab, 1, embed_type(m, H));
-    vector(m, c, ROLE_OUT_NORM, 0, 1);
+    add_role_vector(m, c, ROLE_OUT_NORM, 0, 1);
     add_vector(m, "rope_freqs.weight", half, 1e30f);
     m->items[m->n_items - 1].n_one = half / 4;
     if (c->n_ple) {
-        matrix(m, c, ROLE_PLE_EMBED, 0);
-        matrix(m, c, ROLE_PLE_MODEL, 0);
-        vector(m, c, ROLE_PLE_MODEL_NORM, 0, 1);
+        add_role_matrix(m, c, ROLE_PLE_EMBED, 0);
+        add_role_matrix(m, c, ROLE_PLE_MODEL, 0);
+        add_role_vector(m, c, ROLE_PLE_MODEL_NORM, 0, 1);
     }
     for (int l = 0; l < c->n_layers; l++) add_layer(m, c, l);
 }
@@ -460,9 +461,9 @@ static bool put_tensor(maker *m, const item *i, char *to, size_t bytes, err *e)
     return true;
 }
 
-static size_t pages(const maker *m, size_t n) { return (n + m->page - 1) & ~(m->page - 1); }
+static size_t round_to_pages(const maker *m, size_t n) { return (n + m->page - 1) & ~(m->page - 1); }
 
-static bool build(maker *m, err *e)
+static bool build_image(maker *m, err *e)
 {
     for (int i = 0; i < m->n_items; i++) {
         if (!tensor_size(&m->items[i].t, e)) return false;
@@ -470,11 +471,11 @@ static bool build(maker *m, err *e)
     }
     if (!gguf_writer_header(m->plan.w, &m->header, e)) return false;
     size_t at = m->bytes = m->header.n;
-    for (int i = 0; i < m->n_items; i++) m->bytes += pages(m, m->items[i].t.bytes);
+    for (int i = 0; i < m->n_items; i++) m->bytes += round_to_pages(m, m->items[i].t.bytes);
     if (!map_new(&m->at, m->bytes, e)) return false;
     memcpy(m->at, m->header.p, m->header.n);
     for (int i = 0; i < m->n_items; i++) {
-        size_t n = pages(m, m->items[i].t.bytes);
+        size_t n = round_to_pages(m, m->items[i].t.bytes);
         if (!put_tensor(m, &m->items[i], m->at + at, n, e)) return false;
         at += n;
     }
@@ -493,7 +494,7 @@ static void start_shape(maker *m, const shape_spec *s, int n_embd)
 
 static bool finish_shape(maker *m, shape_image *out, err *e)
 {
-    bool ok = build(m, e);
+    bool ok = build_image(m, e);
     if (ok) out->bytes = (str){m->at, m->bytes};
     if (!ok && m->at) munmap(m->at, m->bytes);
     for (int t = 0; t < QUANT_TYPES; t++)

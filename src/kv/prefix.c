@@ -80,7 +80,7 @@ static void on_moved(void *ctx, int32_t node, int cls, int32_t id)
 }
 
 /* --- nodes --------------------------------------------------------------------------------------*/
-static uint64_t mix(uint64_t h, uint64_t x)
+static uint64_t hash_mix(uint64_t h, uint64_t x)
 {
     h = (h ^ x) * 0x9E3779B97F4A7C15u;
     return h ^ h >> 32;
@@ -88,8 +88,8 @@ static uint64_t mix(uint64_t h, uint64_t x)
 
 static int32_t *bucket_of(const kv_prefix *t, uint64_t salt, const kv_node *parent, const int32_t *tokens)
 {
-    uint64_t h = mix(mix(0, salt), parent ? (uint64_t)index_of(t, parent) + 1 : 0);
-    for (int i = 0; i < KV_PAGE; i++) h = mix(h, (uint32_t)tokens[i]);
+    uint64_t h = hash_mix(hash_mix(0, salt), parent ? (uint64_t)index_of(t, parent) + 1 : 0);
+    for (int i = 0; i < KV_PAGE; i++) h = hash_mix(h, (uint32_t)tokens[i]);
     return &t->buckets[(uint32_t)h & t->bucket_mask];
 }
 
@@ -197,7 +197,7 @@ static void on_drop_class(void *ctx, int cls)
 
 /* --- eviction -----------------------------------------------------------------------------------*/
 /* Returns the class of the page that has been idle longest, or NO_CLASS. */
-static int oldest(const kv_prefix *t, const idle_list *lists)
+static int oldest_class(const kv_prefix *t, const idle_list *lists)
 {
     int      best  = NO_CLASS;
     uint64_t stamp = UINT64_MAX;
@@ -213,7 +213,7 @@ static bool on_evict(void *ctx)
 {
     kv_prefix *t = ctx;
     for (int marked = 0; marked < 2; marked++) {
-        int cls = oldest(t, t->idle[marked]);
+        int cls = oldest_class(t, t->idle[marked]);
         if (cls == NO_CLASS) continue;
         int32_t node = t->idle[marked][cls].first;
         size_t  had  = t->stats.pages;

@@ -32,20 +32,23 @@ static int64_t slabs_for(const kv_pool *p, const kv_need *n, bool alone)
     return slabs;
 }
 
-static bool fits(const kv_pool *p, int64_t slabs, double share) { return (double)slabs <= share * p->n_slabs + 1e-6; }
+static bool slabs_fit(const kv_pool *p, int64_t slabs, double share)
+{
+    return (double)slabs <= share * p->n_slabs + 1e-6;
+}
 
 size_t kv_need_bytes(const kv_pool *p, const kv_need *n) { return (size_t)slabs_for(p, n, true) * p->slab_bytes; }
 size_t kv_pool_reserved_bytes(const kv_pool *p) { return (size_t)slabs_for(p, NULL, false) * p->slab_bytes; }
 
 bool kv_could_reserve(const kv_pool *p, const kv_need *n, double share)
 {
-    return fits(p, slabs_for(p, n, true), share);
+    return slabs_fit(p, slabs_for(p, n, true), share);
 }
 
 bool kv_reserve(kv_pool *p, const kv_need *n, double share)
 {
     assert(share <= 1);
-    if (!fits(p, slabs_for(p, n, false), share)) return false;
+    if (!slabs_fit(p, slabs_for(p, n, false), share)) return false;
     for (int i = 0; i < KV_MAX_CLASSES; i++) p->cls[i].reserved += n->pages[i];
     return true;
 }

@@ -150,7 +150,7 @@ static void close_slab(kv_pool *p, page_class *c, int s)
     link_slab(p, &p->free_slab, s);
 }
 
-static void pin(kv_pool *p, page_class *c, int by)
+static void count_pinned(kv_pool *p, page_class *c, int by)
 {
     c->n_pinned += by;
     p->pinned_bytes += (size_t)by * c->page_bytes;
@@ -188,7 +188,7 @@ void kv_page_ref(kv_pool *p, int cls, int32_t id)
     page_info *x = kv_page_info(p, &p->cls[cls], id);
     assert(x->refs || x->node != NO_NODE); /* (1) */
     if (x->refs++) return;
-    pin(p, &p->cls[cls], 1);
+    count_pinned(p, &p->cls[cls], 1);
     p->cache.busy(p->cache.ctx, x->node, cls);
 }
 
@@ -197,7 +197,7 @@ void kv_page_unref(kv_pool *p, int cls, int32_t id)
     page_info *x = kv_page_info(p, &p->cls[cls], id);
     assert(x->refs > 0); /* (1) */
     if (--x->refs) return;
-    pin(p, &p->cls[cls], -1);
+    count_pinned(p, &p->cls[cls], -1);
     if (x->node != NO_NODE)
         p->cache.idle(p->cache.ctx, x->node, cls);
     else
@@ -300,6 +300,6 @@ int32_t kv_page_take(kv_pool *p, int cls)
     x->refs    = 1;
     c->n_used++;
     p->used_bytes += c->page_bytes;
-    pin(p, c, 1);
+    count_pinned(p, c, 1);
     return id;
 }

@@ -12,11 +12,11 @@ static void group_add(draft_group *g, draft_job *j)
 }
 
 /* Copies a row of the pass for `tandem draft` and tests. */
-static void keep_row(const draft_chain *c, int guess, int row)
+static void keep_row(const draft_chain *c, int nth, int row)
 {
     drafter   *d = c->d;
     const ops *o = d->t->o;
-    size_t     H = (size_t)d->n_draft_hidden, V = (size_t)d->t->n_vocab, g = (size_t)guess, r = (size_t)row;
+    size_t     H = (size_t)d->n_draft_hidden, V = (size_t)d->t->n_vocab, g = (size_t)nth, r = (size_t)row;
     if (!d->draft_hidden.p) return;
     o->copy_rows(d->t->q, dev_at_f32(d->draft_hidden, g * H), (int)H, dev_at_f32(c->hidden, r * H), (int)H, (dev){0}, 1,
                  (int)H);
@@ -25,21 +25,21 @@ static void keep_row(const draft_chain *c, int guess, int row)
 }
 
 /* Picks a draft token of each of the group's jobs, and stores it where the next pass reads it. */
-static bool pick_draft_token(const draft_chain *c, const draft_group *g, int guess, const draft_job *kept, err *e)
+static bool pick_draft_token(const draft_chain *c, const draft_group *g, int nth, const draft_job *kept, err *e)
 {
     const ops *o = c->d->t->o;
     queue     *q = c->d->t->q;
     for (int i = 0; i < g->n; i++) {
         draft_job *j    = g->job[i];
         dev        next = dev_at(c->token, (size_t)i * sizeof(int32_t));
-        if (j == kept) keep_row(c, guess, i);
-        if (!draft_pick(c->pick, j, dev_at_f32(c->logits, (size_t)i * (size_t)c->d->t->n_vocab), guess, 1, e))
+        if (j == kept) keep_row(c, nth, i);
+        if (!draft_pick(c->pick, j, dev_at_f32(c->logits, (size_t)i * (size_t)c->d->t->n_vocab), nth, 1, e))
             return false;
         if (j->later) /* copied as floats: 4 bytes each */
-            o->copy_rows(q, next, 1, dev_at(j->device_tokens, (size_t)guess * sizeof(int32_t)), 1, (dev){0}, 1, 1);
+            o->copy_rows(q, next, 1, dev_at(j->device_tokens, (size_t)nth * sizeof(int32_t)), 1, (dev){0}, 1, 1);
         else
-            o->upload(q, next, &j->token[guess], sizeof(int32_t));
-        j->n = guess + 1;
+            o->upload(q, next, &j->token[nth], sizeof(int32_t));
+        j->n = nth + 1;
     }
     return true;
 }
@@ -48,14 +48,14 @@ static bool run_group(const draft_chain *c, kv_pool *kv, draft_group *g, const d
 {
     draft_group whole = *g;
     bool        ok    = true;
-    for (int guess = 0; ok && guess < whole.job[0]->n_want; guess++) {
+    for (int nth = 0; ok && nth < whole.job[0]->n_want; nth++) {
         step_rows r;
-        while (g->job[g->n - 1]->n_want <= guess) g->n--;
-        ok = c->begin(c->d, g, guess, &r, e);
+        while (g->job[g->n - 1]->n_want <= nth) g->n--;
+        ok = c->begin(c->d, g, nth, &r, e);
         if (!ok) break;
         r.n_rows = g->n;
-        c->run(c->d, kv, &r, guess);
-        ok = pick_draft_token(c, g, guess, kept, e);
+        c->run(c->d, kv, &r, nth);
+        ok = pick_draft_token(c, g, nth, kept, e);
     }
     if (c->end) c->end(c->d, &whole);
     return ok;

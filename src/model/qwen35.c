@@ -307,8 +307,7 @@ static void qwen35_close(target *t)
 static void init_target(qwen35 *m, const model_options *opt)
 {
     const qwen35_config *c = &m->c;
-    m->t                   = (target){.family   = family_of_arch(STR("qwen35")),
-                                      .o        = m->o,
+    m->t                   = (target){.o        = m->o,
                                       .n_layers = c->n_layers,
                                       .n_embd   = c->n_embd,
                                       .n_vocab  = c->n_vocab,

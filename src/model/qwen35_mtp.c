@@ -303,7 +303,7 @@ static bool mtp_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 /* --- a draft ------------------------------------------------------------------------------------*/
 static bool can_draft(const draft_job *j) { return j->lane->n_seen > 0 && next_pos(j->lane) == j->n_text - 1; }
 
-static bool begin_pass(drafter *d, const draft_group *g, int guess, step_rows *r, err *e)
+static bool begin_pass(drafter *d, const draft_group *g, int nth, step_rows *r, err *e)
 {
     qwen35_mtp *m = (qwen35_mtp *)d;
     for (int i = 0; i < g->n; i++) {
@@ -314,19 +314,19 @@ static bool begin_pass(drafter *d, const draft_group *g, int guess, step_rows *r
         m->host.from[i] = j->lane->place;
     }
     kv_pool_flush(m->kv, d->t->q);
-    *r = upload_rows(m, g->n, guess == 0);
+    *r = upload_rows(m, g->n, nth == 0);
     return true;
 }
 
 /* The first pass starts from the lanes' states, the others from t of the pass before, which is in h. */
-static void run_pass(drafter *d, kv_pool *kv, const step_rows *r, int guess)
+static void run_pass(drafter *d, kv_pool *kv, const step_rows *r, int nth)
 {
     qwen35_mtp *m = (qwen35_mtp *)d;
     target     *t = d->t;
     const ops  *o = t->o;
     int         H = m->c.n_embd, n = r->n_rows;
     (void)kv; /* not used: the context has its own pages */
-    if (guess == 0) {
+    if (nth == 0) {
         o->copy_rows(t->q, m->h, H, m->states, H, dev_at(m->rows, offsetof(pass_rows, from)), n, H);
         o->rms_norm(t->q, m->h, m->h, m->n_target, n, H, m->c.eps);
     }

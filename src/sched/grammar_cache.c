@@ -154,7 +154,7 @@ static bool compile_json(compiled *out, const grammar_cache *f, const grammar_so
     return ok;
 }
 
-static bool compile(compiled *out, const grammar_cache *f, const grammar_source *r, str text, err *e)
+static bool compile_grammar(compiled *out, const grammar_cache *f, const grammar_source *r, str text, err *e)
 {
     switch (r->grammar->kind) {
     case TANDEM_GRAMMAR_GBNF: return grammar_from_gbnf(&out->grammar, text, r->cancel, e);
@@ -269,7 +269,7 @@ static bool compile_new(grammar_cache *f, const grammar_source *r, const char *k
     *x = (response_grammar){.of = f, .tenant = r->tenant};
     memcpy(x->key, key, KEY);
     buf_init(&warnings, GRAMMAR_WARNING_MAX);
-    bool ok = need_vocab(f, e) && compile(&made, f, r, text_of(r->grammar), e) &&
+    bool ok = need_vocab(f, e) && compile_grammar(&made, f, r, text_of(r->grammar), e) &&
               guide_new(&x->guide, made.grammar, made.calls_only, f->vocab, &f->markers, e);
     snprintf(x->warning, sizeof x->warning, "%.*s", (int)warnings.n, warnings.n ? warnings.p : "");
     buf_deinit(&warnings);

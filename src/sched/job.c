@@ -270,7 +270,7 @@ static bool take_options(tandem_job *j, const tandem_request *r, err *e)
     return check_limits(r, e) && job_lane_options(&j->opt, j->maker->model, r, room, e) && take_ends(j, r, e);
 }
 
-static double deadline(double from, double seconds, int64_t setting_ms)
+static double deadline_of(double from, double seconds, int64_t setting_ms)
 {
     if (seconds > 0) return from + seconds;
     return setting_ms == SETTING_UNLIMITED ? INFINITY : from + (double)setting_ms / 1e3;
@@ -307,8 +307,8 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
     j->wake_ctx         = r->wake_ctx;
     j->wakes_on_prefill = r->wake_on_prefill;
     j->submitted        = clock_s();
-    j->deadline         = deadline(j->submitted, r->time_limit_s, now->request_timeout_ms);
-    j->queue_deadline   = deadline(j->submitted, 0, now->queue_timeout_ms);
+    j->deadline         = deadline_of(j->submitted, r->time_limit_s, now->request_timeout_ms);
+    j->queue_deadline   = deadline_of(j->submitted, 0, now->queue_timeout_ms);
     if (j->maker->tok) {
         tok_stream_init(&j->stream, j->maker->tok, false);
         tok_stream_init(&j->text, j->maker->tok, false);
@@ -320,7 +320,7 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
     atomic_init(&j->stop_at, -1);
 }
 
-static bool fill(tandem_job *j, const settings *now, const tandem_request *r, response_grammar *compiled, err *e)
+static bool fill_job(tandem_job *j, const settings *now, const tandem_request *r, response_grammar *compiled, err *e)
 {
     if (!take_prompt(j, r, e) || !take_options(j, r, e) || !copy_stops(j, r, e)) return false;
     choose_length(j, now, r);
@@ -340,7 +340,7 @@ bool job_new(tandem_job **out, const job_maker *m, const settings *now, const ta
     arena_init(&j->mem, SIZE_MAX / 2);
     buf_init(&j->read, TOK_MAX_INPUT);
     atomic_store(&j->holders, 1);
-    if (fill(j, now, &seeded, compiled, e)) {
+    if (fill_job(j, now, &seeded, compiled, e)) {
         *out = j;
         return true;
     }

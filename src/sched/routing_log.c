@@ -168,7 +168,7 @@ static bool reopen_log(routing_log *l)
     return false;
 }
 
-static void numbered(const routing_log *l, int i, char out[PATH_MAX_BYTES + 16])
+static void numbered_path(const routing_log *l, int i, char out[PATH_MAX_BYTES + 16])
 {
     if (i == 0)
         snprintf(out, PATH_MAX_BYTES + 16, "%s", l->path);
@@ -176,12 +176,12 @@ static void numbered(const routing_log *l, int i, char out[PATH_MAX_BYTES + 16])
         snprintf(out, PATH_MAX_BYTES + 16, "%s.%d", l->path, i);
 }
 
-static void rotate(routing_log *l)
+static void rotate_files(routing_log *l)
 {
     char from[PATH_MAX_BYTES + 16], to[PATH_MAX_BYTES + 16];
     for (int i = l->n_files - 1; i > 0; i--) {
-        numbered(l, i - 1, from);
-        numbered(l, i, to);
+        numbered_path(l, i - 1, from);
+        numbered_path(l, i, to);
         if (rename(from, to) != 0 && errno != ENOENT) say_trouble(l, "move on");
     }
     close(l->fd);
@@ -210,7 +210,7 @@ static bool make_room(routing_log *l, size_t n)
         say_full(l);
         return false;
     }
-    rotate(l);
+    rotate_files(l);
     return reopen_log(l) && l->size + (int64_t)n <= share;
 }
 

@@ -251,7 +251,7 @@ static void take_mail(sched *s)
 }
 
 /* Returns the finish of a job that was cancelled or has timed out, else TANDEM_FINISH_NONE. */
-static tandem_finish unwanted(const sched *s, const tandem_job *j)
+static tandem_finish finish_of_unwanted(const sched *s, const tandem_job *j)
 {
     if (atomic_load_explicit(&j->cancelled, memory_order_relaxed)) return TANDEM_FINISH_CANCELLED;
     return s->now >= j->deadline ? TANDEM_FINISH_TIMEOUT : TANDEM_FINISH_NONE;
@@ -261,11 +261,11 @@ static void end_unwanted(sched *s)
 {
     for (int i = s->n_running - 1; i >= 0; i--) {
         tandem_job *j = s->running[i];
-        if ((j->result.finish = unwanted(s, j))) end_job(s, j);
+        if ((j->result.finish = finish_of_unwanted(s, j))) end_job(s, j);
     }
     for (tandem_job *j = queue_first(&s->queue), *next; j; j = next) {
         next = queue_after(j);
-        if (!(j->result.finish = unwanted(s, j))) continue;
+        if (!(j->result.finish = finish_of_unwanted(s, j))) continue;
         queue_take(&s->queue, j);
         end_job(s, j);
     }
@@ -341,7 +341,7 @@ static void enter_lane(sched *s, tandem_job *j)
 
 /* Admits requests in the order of the queue. One that does not fit blocks all others, unless nothing runs: then it
  * would wait without end. */
-static void admit(sched *s)
+static void admit_jobs(sched *s)
 {
     tandem_job *j;
     while (s->n_idle && (j = queue_next(&s->queue, s->set.max_lanes_per_key))) {
@@ -561,7 +561,7 @@ static void wake_owner(sched *s)
 }
 
 /* Publishes the tokens of the step. While steps are short, readers are woken for several steps together. */
-static void deliver(sched *s, double took)
+static void deliver_tokens(sched *s, double took)
 {
     double quiet_s = took < s->opt.wake_s ? s->opt.wake_s : 0;
     show_stats(s);
@@ -614,14 +614,14 @@ static void one_step(sched *s)
         return;
     }
     note_step(s, s->now - start);
-    deliver(s, s->now - start);
+    deliver_tokens(s, s->now - start);
     end_costly(s);
 }
 
 /* --- the thread ---------------------------------------------------------------------------------*/
 /* Sleeps until the bell rings. The queue is empty: while nothing runs, waiting requests are admitted or refused.
  * Returns true when the thread is to end. */
-static bool rest(sched *s, unsigned seen)
+static bool wait_for_work(sched *s, unsigned seen)
 {
     pthread_mutex_lock(&s->lock);
     bool over = s->closing && atomic_load(&s->n_live) == 0;
@@ -644,7 +644,7 @@ static void *engine_main(void *arg)
         take_mail(s);
         if (errands_run(&s->errands)) s->now = clock_s();
         end_unwanted(s);
-        admit(s);
+        admit_jobs(s);
         refuse_waiting(s);
         bool busy = s->n_running > 0;
         if (busy)
@@ -652,7 +652,7 @@ static void *engine_main(void *arg)
         else
             show_stats(s);
         wake_owner(s);
-        if (!busy && rest(s, seen)) break;
+        if (!busy && wait_for_work(s, seen)) break;
     }
     errands_close(&s->errands);
     pthread_mutex_lock(&s->lock);

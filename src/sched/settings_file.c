@@ -36,7 +36,7 @@ static void document_deinit(document *d)
 
 static const json_value *models_of(const document *d) { return json_get(d->root, "models"); }
 
-static const json_value *member(const json_value *object, str key)
+static const json_value *find_member(const json_value *object, str key)
 {
     for (size_t i = 0; object && i < object->n; i++)
         if (str_eq(object->member[i].key, key)) return &object->member[i].value;
@@ -121,7 +121,7 @@ void settings_file_close(settings_file *f)
 
 bool settings_file_get(const settings_file *f, str model, settings *out, err *e)
 {
-    const json_value *v       = member(models_of(&f->doc), model);
+    const json_value *v       = find_member(models_of(&f->doc), model);
     int               unknown = 0;
     settings_init(out);
     if (!f->doc.root)
@@ -141,13 +141,13 @@ bool settings_file_get(const settings_file *f, str model, settings *out, err *e)
 static void merge_members(json_writer *w, const json_value *old, const json_value *new)
 {
     for (size_t i = 0; old && i < old->n; i++) {
-        const json_value *v = member(new, old->member[i].key);
+        const json_value *v = find_member(new, old->member[i].key);
         if (v && v->kind == JSON_NULL) continue;
         json_key_str(w, old->member[i].key);
         json_put_value(w, v ? v : &old->member[i].value);
     }
     for (size_t i = 0; i < new->n; i++) {
-        if (member(old, new->member[i].key) || new->member[i].value.kind == JSON_NULL) continue;
+        if (find_member(old, new->member[i].key) || new->member[i].value.kind == JSON_NULL) continue;
         json_key_str(w, new->member[i].key);
         json_put_value(w, &new->member[i].value);
     }
@@ -155,7 +155,7 @@ static void merge_members(json_writer *w, const json_value *old, const json_valu
 
 static void merge_models(json_writer *w, const json_value *models, str model, const json_value *new)
 {
-    const json_value *old = member(models, model);
+    const json_value *old = find_member(models, model);
     json_begin_object(w);
     for (size_t i = 0; models && i < models->n; i++) {
         const json_member *m = &models->member[i];
@@ -218,7 +218,7 @@ static bool sync_disk(int fd, const char *path, err *e)
 }
 
 /* Its new name must be on the disk too. */
-static bool save(const char *path, int dir, str text, err *e)
+static bool save_text(const char *path, int dir, str text, err *e)
 {
     out_file o;
     bool     ok = out_file_open(&o, path, e) && out_file_put(&o, text.s, text.n, e) && sync_disk(o.fd, path, e) &&
@@ -228,12 +228,13 @@ static bool save(const char *path, int dir, str text, err *e)
 }
 
 /* Reads the file again and applies the new members. A file that has become broken is left unchanged. */
-static bool change(document *out, const settings_file *f, int dir, str model, const json_value *members, err *e)
+static bool change_document(document *out, const settings_file *f, int dir, str model, const json_value *members,
+                            err *e)
 {
     document now = {0};
     bool     ok  = read_document(&now, f->path, e) || err_wrap(e, "cannot change the settings in %s", f->path);
     if (ok) write_document(&now, model, members, &out->text);
-    ok = ok && parse_document(out, e) && save(f->path, dir, buf_str(&out->text), e);
+    ok = ok && parse_document(out, e) && save_text(f->path, dir, buf_str(&out->text), e);
     document_deinit(&now);
     return ok;
 }
@@ -244,7 +245,7 @@ bool settings_file_put(settings_file *f, str model, const json_value *members, e
     int dir      = -1;
     if (members->kind != JSON_OBJECT) return err_set(e, ERR_INPUT, "settings must be an object of names and values");
     buf_init(&new.text, MAX_BYTES);
-    bool ok = lock_directory(&dir, f->path, e) && change(&new, f, dir, model, members, e);
+    bool ok = lock_directory(&dir, f->path, e) && change_document(&new, f, dir, model, members, e);
     if (dir >= 0) close(dir); /* and the lock is gone */
     document_deinit(ok ? &f->doc : &new);
     if (ok) f->doc = new;

@@ -85,7 +85,7 @@ static void add_span(spans *v, int rows, const cost *k)
 }
 
 /* Fills the curve between the measured rows. */
-static double between(const spans *v, double rows)
+static double seconds_between(const spans *v, double rows)
 {
     int i = 0;
     while (i + 1 < v->n && rows > v->at[i].last) i++;
@@ -103,18 +103,19 @@ static double slope_beyond(const spans *v)
 {
     const span *low = &v->at[0], *high = &v->at[v->n - 1];
     double      half = fmax(low->first, high->last / 2.0);
-    return half < high->last ? (high->seconds - between(v, half)) / (high->last - half) : one_row(v) * ASSUMED_PER_ROW;
+    return half < high->last ? (high->seconds - seconds_between(v, half)) / (high->last - half)
+                             : one_row(v) * ASSUMED_PER_ROW;
 }
 
 static double spans_at(const spans *v, int rows)
 {
     const span *low = &v->at[0], *high = &v->at[v->n - 1];
     if (rows < low->first) return one_row(v) * (1 + ASSUMED_PER_ROW * (rows - 1));
-    if (rows <= high->last) return between(v, rows);
+    if (rows <= high->last) return seconds_between(v, rows);
     return high->seconds + slope_beyond(v) * (rows - high->last);
 }
 
-static void draw(const spans *v, double *curve)
+static void draw_curve(const spans *v, double *curve)
 {
     int    rows = 1;
     double one = one_row(v), slope = slope_beyond(v);
@@ -186,24 +187,24 @@ static long good_until(const cost_table *c, const cost_series *s)
     return until;
 }
 
-static void redraw(cost_table *c, cost_series *s, const sources *from)
+static void redraw_series(cost_table *c, cost_series *s, const sources *from)
 {
     spans v;
     measured_spans(&v, c, from);
     s->n_known    = v.n;
     s->good_until = good_until(c, s);
     if (v.n > 0) {
-        draw(&v, s->curve);
+        draw_curve(&v, s->curve);
         s->drawn = true;
     } else if (s->drawn)
         for (int rows = 1; rows <= COST_MAX_ROWS; rows++) s->curve[rows] /= 2;
 }
 
-static void redraw_alone(cost_table *c, cost_series *s) { redraw(c, s, &(sources){.own = s}); }
+static void redraw_alone(cost_table *c, cost_series *s) { redraw_series(c, s, &(sources){.own = s}); }
 
 /* --- contexts ----------------------------------------------------------------------------------- */
 /* Returns the nearest context with measurements; of two at equal distance, the shorter one. */
-static const cost_series *neighbour(const cost_table *c, int at)
+static const cost_series *nearest_context(const cost_table *c, int at)
 {
     for (int away = 1; away < COST_CONTEXTS; away++) {
         if (at - away >= 0 && c->step[at - away].n_known > 0) return &c->step[at - away];
@@ -213,7 +214,7 @@ static const cost_series *neighbour(const cost_table *c, int at)
 }
 
 /* Returns the ratio of step costs between two contexts, from the rows that were measured in the first. */
-static double dearer(const cost_table *c, const cost_series *own, const cost_series *other)
+static double cost_ratio(const cost_table *c, const cost_series *own, const cost_series *other)
 {
     double here = 0, there = 0;
     for (int rows = own->low; rows <= own->high; rows++) {
@@ -228,9 +229,9 @@ static double dearer(const cost_table *c, const cost_series *own, const cost_ser
 static void redraw_step(cost_table *c, int at)
 {
     cost_series *s    = &c->step[at];
-    sources      from = {.own = s, .other = neighbour(c, at)};
-    if (from.other) from.scale = dearer(c, s, from.other);
-    redraw(c, s, &from);
+    sources      from = {.own = s, .other = nearest_context(c, at)};
+    if (from.other) from.scale = cost_ratio(c, s, from.other);
+    redraw_series(c, s, &from);
 }
 
 double cost_pace(const cost_table *c) { return 1 + c->slower; }
@@ -286,7 +287,7 @@ void cost_note_draft(cost_table *c, spec_method m, int n_lanes, int n, double se
     redraw_alone(c, s);
 }
 
-static void refresh(cost_table *c, cost_series *s)
+static void refresh_series(cost_table *c, cost_series *s)
 {
     s->low  = 1;
     s->high = COST_MAX_ROWS;
@@ -295,17 +296,17 @@ static void refresh(cost_table *c, cost_series *s)
 
 void cost_refresh(cost_table *c)
 {
-    for (int i = 0; i < COST_CONTEXTS; i++) refresh(c, &c->step[i]);
+    for (int i = 0; i < COST_CONTEXTS; i++) refresh_series(c, &c->step[i]);
     for (int i = 0; i < COST_CONTEXTS; i++) redraw_step(c, i);
-    for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) refresh(c, &c->block[m]);
-    refresh(c, &c->pass);
+    for (int m = SPEC_DFLASH; m <= SPEC_TREE; m++) refresh_series(c, &c->block[m]);
+    refresh_series(c, &c->pass);
 }
 
 /* --- looking up --------------------------------------------------------------------------------- */
 static const cost_series *step_series(const cost_table *c, int32_t ctx)
 {
     int at = context_of(ctx);
-    return c->step[at].n_known > 0 ? &c->step[at] : neighbour(c, at);
+    return c->step[at].n_known > 0 ? &c->step[at] : nearest_context(c, at);
 }
 
 static const double *step_curve(cost_view *v, const cost_table *c, int32_t ctx)

@@ -28,9 +28,8 @@ typedef struct {
     int32_t    scored; /* prompt row: the next prompt token, whose log-probability is computed; -1: a token is picked */
 } judged_row;
 
-enum {
-    SPEC_MAX_GUESSES = 256
-}; /* maximum of draft tokens in a step, for which the cost model and grammars have room */
+/* The maximum of draft tokens in a step; the cost model and grammars have room for them. */
+enum { SPEC_MAX_DRAFT_ROWS = 256 };
 
 struct spec {
     target          *t;

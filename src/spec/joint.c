@@ -134,7 +134,7 @@ static double draft_seconds(const cost_view *v, const load *s)
     return block_cost(v, s) + mtp_cost(v, s) + v->ngram * s->ngram_tokens;
 }
 
-static double seconds(const cost_view *v, const load *s) { return draft_seconds(v, s) + v->step[s->rows]; }
+static double step_seconds(const cost_view *v, const load *s) { return draft_seconds(v, s) + v->step[s->rows]; }
 
 /* Adds the pick to the step, or removes it. */
 static void count_pick(load *s, const pick *p, int sign)
@@ -237,13 +237,13 @@ static double worth_of(const table *t, const load *without, const pick *p, doubl
 {
     load with = *without;
     count_pick(&with, p, 1);
-    return p->tokens - rate * (seconds(&t->v, &with) - seconds(&t->v, without));
+    return p->tokens - rate * (step_seconds(&t->v, &with) - step_seconds(&t->v, without));
 }
 
-static bool sweep(const table *t, load *s, pick *picks)
+static bool sweep_lanes(const table *t, load *s, pick *picks)
 {
     bool   changed = false;
-    double rate    = s->tokens / seconds(&t->v, s);
+    double rate    = s->tokens / step_seconds(&t->v, s);
     for (int i = 0; i < t->n; i++) {
         pick *p = &picks[i];
         if (t->lanes[i].fixed) continue;
@@ -352,11 +352,11 @@ static bool start_chains(const table *t, int k, load *s, pick *picks)
     load     at  = *s;
     int      all = k == DRAFTER_MTP ? by_place(t, k, order) : by_worth(t, k, order);
     int      n = min_int(all, t->max_rows - s->rows), best_n = 0;
-    double   best = s->tokens / seconds(&t->v, s);
+    double   best = s->tokens / step_seconds(&t->v, s);
     memcpy(trial, picks, (size_t)t->n * sizeof *picks);
     for (int i = 0; i < n; i++) {
         give_draft_token(t, k, &at, &trial[order[i]], order[i]);
-        double rate = at.tokens / seconds(&t->v, &at);
+        double rate = at.tokens / step_seconds(&t->v, &at);
         if (rate > best) {
             best   = rate;
             best_n = i + 1;
@@ -372,20 +372,20 @@ typedef struct {
     double rate;
 } outcome;
 
-static void improve(const table *t, outcome *o)
+static void improve_picks(const table *t, outcome *o)
 {
-    for (int i = 0; i < SWEEPS && sweep(t, &o->s, o->picks); i++) {}
-    o->rate = o->s.tokens / seconds(&t->v, &o->s);
+    for (int i = 0; i < SWEEPS && sweep_lanes(t, &o->s, o->picks); i++) {}
+    o->rate = o->s.tokens / step_seconds(&t->v, &o->s);
 }
 
 static void best_outcome(const table *t, const cost_table *c, const outcome *plain, outcome *best)
 {
     *best = *plain;
-    improve(t, best);
+    improve_picks(t, best);
     for (int k = 0; k < DRAFTER_NGRAM; k++) { /* n-grams share no pass: the sweeps find them */
         outcome o = *plain;
         if (!start_chains(t, k, &o.s, o.picks)) continue;
-        improve(t, &o);
+        improve_picks(t, &o);
         if (o.rate > best->rate) *best = o;
     }
     if (best->rate < (1 + fmax(MARGIN, OF_NOISE * c->noise)) * plain->rate) *best = *plain;
@@ -434,7 +434,7 @@ static void make_group(const table *t, const outcome *best, spec_method m, int n
         g->max += choice_hoped_tokens(BEST_RATE, p.depth);
         g->record += p.tokens;
     }
-    g->par = par + best->rate * (seconds(&t->v, &g->o.s) - seconds(&t->v, &best->s));
+    g->par = par + best->rate * (step_seconds(&t->v, &g->o.s) - step_seconds(&t->v, &best->s));
 }
 
 /* Allows a small loss for lanes that have just begun, because they have no record. */
@@ -504,14 +504,14 @@ static void put_plain_trial(const table *t, const outcome *best, const outcome *
 {
     int n = 0;
     for (int i = 0; i < t->n; i++) n += best->picks[i].method != SPEC_OFF;
-    double each = best->rate * (seconds(&t->v, &plain->s) - seconds(&t->v, &best->s)) / n;
+    double each = best->rate * (step_seconds(&t->v, &plain->s) - step_seconds(&t->v, &best->s)) / n;
     for (int i = 0; i < t->n; i++)
         if (best->picks[i].method != SPEC_OFF) put_trial(best, plain, i, each, &out[i]);
 }
 
 static void put_group(const table *t, const outcome *best, const group *g, spec_plan *out)
 {
-    double each = best->rate * (seconds(&t->v, &g->o.s) - seconds(&t->v, &best->s)) / g->n;
+    double each = best->rate * (step_seconds(&t->v, &g->o.s) - step_seconds(&t->v, &best->s)) / g->n;
     for (int i = 0; i < t->n; i++)
         if (g->in[i]) put_trial(best, &g->o, i, each, &out[i]);
 }
@@ -541,7 +541,7 @@ static void choose_together(table *t, const cost_table *c, int fixed_rows, int32
     outcome plain, best;
     group   g;
     start_plain(t, fixed_rows, &plain.s, plain.picks);
-    plain.rate = plain.s.tokens / seconds(&t->v, &plain.s);
+    plain.rate = plain.s.tokens / step_seconds(&t->v, &plain.s);
     best_outcome(t, c, &plain, &best);
     put_plans(t, &best, best.rate, out);
     if (f) forecast_step(t, c, &best.s, fixed_rows, f);

@@ -159,7 +159,7 @@ static double plan_cost(const choice *k, spec_method m, int n)
     return draft + k->v->step[k->base_rows + n] - k->prompts;
 }
 
-static void consider(const choice *k, spec_plan *best, spec_method m, int n, double tokens)
+static void consider_plan(const choice *k, spec_plan *best, spec_method m, int n, double tokens)
 {
     double rate = tokens / plan_cost(k, m, n);
     if (rate > best->rate) *best = (spec_plan){.method = m, .n = n, .rate = rate};
@@ -172,7 +172,7 @@ static void consider_chains(const choice *k, spec_plan *best, spec_method m, boo
     if (!hoped) survival_curve(&k->l->p->record[m], curve, n);
     for (int d = 0; d < n; d++) {
         tokens += hoped ? pow(HOPED_RATE, d + 1) : curve[d];
-        consider(k, best, m, d + 1, tokens);
+        consider_plan(k, best, m, d + 1, tokens);
     }
 }
 
@@ -183,15 +183,15 @@ static void consider_trees(const choice *k, spec_plan *best, bool hoped)
     int    n = choice_budgets(k->l, budget);
     if (!hoped) choice_tree_tokens(k->l, budget, n, tokens);
     for (int i = 0; i < n; i++)
-        consider(k, best, SPEC_TREE, budget[i],
-                 hoped ? choice_hoped_tokens(hoped_tree_rate(budget[i]), min_int(depth, budget[i])) : tokens[i]);
+        consider_plan(k, best, SPEC_TREE, budget[i],
+                      hoped ? choice_hoped_tokens(hoped_tree_rate(budget[i]), min_int(depth, budget[i])) : tokens[i]);
 }
 
 /* Replaces *best by the method's best length, if that is better. */
 static void consider_method(const choice *k, spec_plan *best, spec_method m, bool hoped)
 {
     if (m == SPEC_OFF)
-        consider(k, best, m, 0, 1);
+        consider_plan(k, best, m, 0, 1);
     else if (m == SPEC_TREE)
         consider_trees(k, best, hoped);
     else
@@ -258,7 +258,7 @@ spec_plan policy_choose(const policy *p, const cost_table *c, int room, int32_t 
 }
 
 /* --- after a round ------------------------------------------------------------------------------- */
-static void learn(policy *p, spec_method m, int n_judged, int n_right)
+static void note_acceptance(policy *p, spec_method m, int n_judged, int n_right)
 {
     if (n_judged > 0)
         survival_note(&p->record[m], n_judged, n_right);
@@ -268,7 +268,7 @@ static void learn(policy *p, spec_method m, int n_judged, int n_right)
 
 void policy_note_idle(policy *p, spec_method m, int n_judged, int n_right)
 {
-    if (m != SPEC_OFF && m != SPEC_TREE && n_judged > 0) learn(p, m, n_judged, n_right);
+    if (m != SPEC_OFF && m != SPEC_TREE && n_judged > 0) note_acceptance(p, m, n_judged, n_right);
 }
 
 static int n_methods(const policy_limits *l)
@@ -321,5 +321,5 @@ void policy_note(policy *p, cost_table *c, const spec_plan *plan, int n_judged, 
         double share = 1 / (p->record[SPEC_TREE].tried[0] + 1);
         p->tree_gain += share * (tree_gain(plan->n) - p->tree_gain);
     }
-    learn(p, plan->method, n_judged, n_right);
+    note_acceptance(p, plan->method, n_judged, n_right);
 }

@@ -170,7 +170,7 @@ static void plan_lanes(spec *s, const spec_part *parts, int n_parts, spec_lane *
         rows_left -= l->n_chunk;
         kept -= l->n_kept_text;
     }
-    rows_left = min_int(rows_left, SPEC_MAX_GUESSES);
+    rows_left = min_int(rows_left, SPEC_MAX_DRAFT_ROWS);
     if (s->t->n_states) rows_left = min_int(rows_left, kept);
     for (int i = 0; i < n_parts; i++) all += n_draft[i] = plan_draft(&parts[i], DRAFT_MAX);
     if (all <= rows_left) return;
