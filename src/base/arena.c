@@ -58,7 +58,8 @@ void *arena_try(arena *a, size_t n, size_t each)
 
 void *arena_alloc(arena *a, size_t bytes)
 {
-    assert(bytes <= a->limit - a->used && "the limit of the arena is below what its owner needs");
+    size_t whole = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    assert(whole <= a->limit - a->used && "the limit of the arena is below what its owner needs");
     if (!a->top || bytes + ALIGN > a->top->cap - a->top->at) { /* sizes chosen by the program do not fail */
         size_t       cap = bytes + ALIGN > CHUNK_BYTES ? bytes + ALIGN : CHUNK_BYTES;
         arena_chunk *c   = xalloc(sizeof(arena_chunk) + cap);

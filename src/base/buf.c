@@ -52,6 +52,7 @@ bool buf_printf(buf *b, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
+    if (n < 0) b->failed = b->over = true; /* more than INT_MAX bytes */
     if (n < 0 || !grow_for(b, (size_t)n + 1)) return false;
     va_start(ap, fmt);
     vsnprintf(b->p + b->n, (size_t)n + 1, fmt, ap);

@@ -116,7 +116,7 @@ void gemma4_fail(gemma4_out *o, err_code code, const char *fmt, ...) __attribute
 /* Send JSON as the template writes it. quote_keys: keys are strings, as in schemas; else they are bare. */
 /* Sends the members as key:V,key:V without braces, sorted by key without regard to case. */
 void gemma4_put_members(gemma4_out *o, const json_value *object, bool quote_keys);
-void gemma4_put_value(gemma4_out *o, const json_value *v, bool quote_keys); /* NULL is sent as null */
+void gemma4_put_value(gemma4_out *o, const json_value *v, bool quote_keys); /* NULL is sent as a JSON null is */
 /* Sends the declaration of a tool with its markers. */
 void gemma4_put_declaration(gemma4_out *o, const chat_tool *tool);
 #endif

@@ -38,7 +38,7 @@ typedef struct {
     void *dest; /* a variable of the type of the kind; holds the default, and is changed only if the user gave it */
     const char        *arg;                               /* the value's name in --help */
     const char        *help;                              /* one line */
-    double             min, max;                          /* OPT_INT, OPT_REAL */
+    double             min, max;                          /* OPT_INT, OPT_REAL: inclusive, always checked */
     const char *const *choices;                           /* OPT_CHOICE: names, NULL at the end */
     bool (*parse)(void *dest, const char *value, err *e); /* OPT_PARSED */
     bool       *given;    /* set to true when the user gave it, also in the environment; may be NULL */

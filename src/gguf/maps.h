@@ -18,7 +18,8 @@ typedef struct {
  * same files as before. */
 bool maps_add(maps *m, const char *path, str *bytes, err *e);
 bool maps_holds(const maps *m, size_t i, const void *p); /* returns whether p points into file i */
-/* Releases the memory of the whole pages in p[0..n_bytes), as file_map_drop does. Does nothing if p is in no file. */
+/* Removes the whole pages in p[0..n_bytes) from the process's memory, as file_map_drop does. They stay
+ * readable. Does nothing if p is in no file. */
 void maps_drop(const maps *m, const void *p, size_t n_bytes);
 bool maps_has_file(const maps *m, const char *path); /* returns whether path names one of the files */
 void maps_deinit(maps *m);                           /* unmaps all files; *m is then empty */

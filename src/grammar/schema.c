@@ -63,8 +63,9 @@ bool refuse(maker *m, const path *at, const char *key, const char *fmt, ...)
 
 bool refuse_too_large(maker *m, const path *at, const char *what)
 {
+    bool first = !m->b.failed;
     refuse(m, at, NULL, "%s", what);
-    if (m->b.failed && m->b.why.code == ERR_INPUT) m->b.why.code = ERR_TOO_LARGE;
+    if (first && m->b.why.code == ERR_INPUT) m->b.why.code = ERR_TOO_LARGE;
     return false;
 }
 

@@ -159,7 +159,7 @@ typedef struct {
 /* All constraints of a set of schemas on a value. */
 typedef struct {
     unsigned    types, hinted; /* allowed types; types that its keywords apply to */
-    bool        typed;         /* a schema has `type`; if not, only the hinted types are written */
+    bool        typed;         /* a schema has `type`; if not, the hinted types are written; without any, all */
     bool        unique;        /* uniqueItems */
     spot        unique_at;
     members     object[MAX_PARTS], array[MAX_PARTS];
@@ -191,7 +191,8 @@ typedef struct {
 
 /* schema.c */
 void maker_init(maker *m, const tok_markup *call, const atomic_bool *cancel); /* free it with maker_finish */
-/* Makes all following values be written in this markup (NULL: as JSON). Earlier rules are not reused. */
+/* Makes all following values be written in this markup (NULL: as JSON). Call write_root next: only it forgets the
+ * rules of earlier schemas. Rules of numbers are reused. */
 void maker_set_markup(maker *m, const tok_markup *call);
 /* Writes a document: a value that matches schema and also, if it is not NULL, `also`. Refuses a schema that no value
  * matches. Returns NULL only when the maker failed. */

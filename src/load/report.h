@@ -22,7 +22,7 @@ typedef struct {
     double  seconds;
     /* Values of each run: completion tokens per second, all tokens per second, and the values of load_ratio. */
     double tok_s[LOAD_MAX_PAIRS], total_s[LOAD_MAX_PAIRS], of_pair[LOAD_RATIOS][LOAD_MAX_PAIRS];
-    int    n_pairs; /* runs in these arrays; runs beyond LOAD_MAX_PAIRS are only in the sums */
+    int    n_pairs; /* runs in these arrays; runs beyond LOAD_MAX_PAIRS are in all other members */
     /* Times in milliseconds. ttft: from due to the first piece; tpot: from the first to the last piece, per token after
      * the first; itl: between pieces; e2e: from due to the end. */
     struct {
@@ -40,7 +40,8 @@ typedef struct {
 bool load_tally_add(load_tally *t, const load_run *r, err *e); /* adds a run; after a failure, a part of it */
 void load_tally_deinit(load_tally *t);
 
-/* Append lines of text: the head of the table, a row, the ratios of x to y, and the reasons of failures. users and name
+/* Append lines of text: the head of the table, a row, the ratios of x to y, and notes: the reasons of failures, and
+ * the numbers of cut requests and of responses without usage. users and name
  * are the labels of the row. load_put_row sorts t's lists of times, as load_put_json does. */
 void load_put_head(buf *out);
 void load_put_row(buf *out, const char *users, const char *name, load_tally *t);

@@ -1,4 +1,5 @@
-/* server/metrics.h - metrics for Prometheus: counters of the engine, and latencies measured by the server.
+/* server/metrics.h - metrics for Prometheus: counters of the engine, of HTTP replies and of each key, and latencies.
+ * The times between tokens and of whole requests are measured by the server, the others by the engine.
  *
  * Every metric has the prefix "tandem_". Metrics that vLLM has with the same meaning are written as "vllm:" as well,
  * for existing dashboards and load balancers. Names of llama.cpp's server ("llamacpp:") are added on request.
@@ -7,7 +8,8 @@
  * Counters of speculation grow when a request ends.
  *
  * A client with an admin key, or any client of a server without keys, gets the metrics of the whole server and some
- * per key. A client with a user key gets metrics of its own requests only.
+ * per key. A client with a user key gets metrics of its own requests, and the version, start time and state of
+ * the server.
  *
  * The I/O thread is the only caller. */
 #ifndef TANDEM_SERVER_METRICS_H
@@ -26,14 +28,15 @@ enum { METRICS_MAX_TENANTS = 4096 }; /* max tenants; a new one replaces the one 
 void metrics_tokens(metrics *m, str tenant, int n, double seconds);
 void metrics_request(metrics *m, const server_record *r); /* adds an ended request */
 void metrics_reply(metrics *m, str tenant, int status);   /* counts a reply of any path; status 0 is ignored */
-/* Set the numbers of running and waiting responses before metrics_write: clear, then note each. */
+/* Set each tenant's numbers of running and waiting responses before metrics_write: clear, then note each. Numbers of
+ * the server are in metrics_view.engine. */
 void metrics_clear_live(metrics *m);
 void metrics_note_live(metrics *m, str tenant, bool running);
 
 /* Values that the server passes to the page. */
 typedef struct {
     const char  *model;
-    str          tenant; /* not empty: write only metrics of this tenant */
+    str          tenant; /* not empty: write metrics of this tenant and the state of the server only */
     tandem_stats engine;
     http_stats   http;
     bool         draining, loaded;
