@@ -89,6 +89,7 @@ static bool init_table(kv_pool *p, int cls, int group, int stride, err *e)
 static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, err *e)
 {
     page_class *c = &p->cls[cls];
+    if (!ops_check_kv(p->o, s->types, s->head_dim, e)) return false;
     if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page is too large");
     c->kv =
         (kv_class){.n_layers = s->n_layers, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim, .types = s->types};

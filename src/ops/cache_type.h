@@ -8,14 +8,20 @@
 #include "base/err.h"
 #include "base/str.h"
 
-enum { KV_PAGE = 16 }; /* positions */
+enum { KV_PAGE = 16, CACHE_MAX_HEAD = 1024 }; /* positions; channels */
 
-typedef enum { CACHE_F32, CACHE_F16, CACHE_N_TYPES } cache_type;
+/* In order of precision, the best first. */
+typedef enum { CACHE_F32, CACHE_F16, CACHE_Q8_0, CACHE_Q4_0, CACHE_TQ3, CACHE_N_TYPES } cache_type;
 typedef struct {
     cache_type k, v;
 } cache_types;
 
 static inline cache_types cache_types_both(cache_type t) { return (cache_types){t, t}; }
+static inline bool        cache_types_equal(cache_types a, cache_types b) { return a.k == b.k && a.v == b.v; }
+/* Returns whether a type has scales. Its values are rotated, see cache_code.h. */
+static inline bool cache_has_scales(cache_type t) { return t >= CACHE_Q8_0; }
+/* Returns the types with K and V each replaced by `limit` where they are less precise. */
+cache_types cache_types_at_least(cache_types t, cache_type limit);
 
 typedef struct {
     const char *name;
@@ -24,12 +30,16 @@ typedef struct {
 } cache_layout;
 
 const cache_layout *cache_layout_of(cache_type t); /* static */
-/* Return bytes: of the codes of one position and head, and of K or V of one head in one page, with scales. */
+/* Return bytes: of the codes and of the scales of one position and head, and of K or V of one head in one page. */
 size_t cache_code_bytes(const cache_layout *l, int head_dim);
+size_t cache_scale_bytes(const cache_layout *l, int head_dim);
 size_t cache_head_bytes(const cache_layout *l, int head_dim);
 
-/* Parses "f16", a type for both, or "f16/f32", the types of K and of V. On failure *out is unchanged. */
+/* Parses the types of K and V: "q8_0" for both, or "k=q8_0,v=q4_0", or "q8_0/q4_0". A part that "k=..." or "v=..."
+ * alone does not name is f16. On failure *out is unchanged. */
 bool cache_types_parse(cache_types *out, str text, err *e);
+/* Fails when heads of this size cannot be stored: types with scales need 64 or a multiple of 128. */
+bool cache_types_check(cache_types t, int head_dim, err *e);
 /* Writes text for cache_types_parse, with a NUL, and returns out. */
 enum { CACHE_TYPES_TEXT = 24 };
 const char *cache_types_text(cache_types t, char out[CACHE_TYPES_TEXT]);

@@ -11,10 +11,11 @@ typedef struct {
     int            n_layers, n_kv_heads, head_dim;
     cache_types    types;
     /* Bytes in one page: */
-    size_t layer_bytes;               /* K and V of a layer */
-    size_t plane_bytes;               /* K of a layer; V of the layer follows */
-    size_t head_bytes, vec_bytes;     /* K of one head; codes of one position of it */
-    size_t v_head_bytes, v_vec_bytes; /* V, the same */
+    size_t layer_bytes;                /* K and V of a layer */
+    size_t plane_bytes;                /* K of a layer; V of the layer follows */
+    size_t head_bytes, vec_bytes;      /* K of one head; codes of one position of it */
+    size_t v_head_bytes, v_vec_bytes;  /* V, the same */
+    size_t scale_bytes, v_scale_bytes; /* scales of one position of a head, after all codes; 0: none */
 } kv_view;
 
 kv_view kv_view_of(const kv_class *c); /* asserts that head_dim is a multiple of 8 */

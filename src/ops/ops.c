@@ -30,19 +30,21 @@ kv_view kv_view_of(const kv_class *c)
 {
     const cache_layout *k = cache_layout_of(c->types.k), *v = cache_layout_of(c->types.v);
     assert(c->head_dim % 8 == 0);
-    return (kv_view){.pool         = c->pool.p,
-                     .table        = c->table.p,
-                     .table_stride = (size_t)c->table_stride,
-                     .n_layers     = c->n_layers,
-                     .n_kv_heads   = c->n_kv_heads,
-                     .head_dim     = c->head_dim,
-                     .types        = c->types,
-                     .layer_bytes  = kv_layer_bytes(c),
-                     .plane_bytes  = kv_plane_bytes(c, c->types.k),
-                     .head_bytes   = cache_head_bytes(k, c->head_dim),
-                     .vec_bytes    = cache_code_bytes(k, c->head_dim),
-                     .v_head_bytes = cache_head_bytes(v, c->head_dim),
-                     .v_vec_bytes  = cache_code_bytes(v, c->head_dim)};
+    return (kv_view){.pool          = c->pool.p,
+                     .table         = c->table.p,
+                     .table_stride  = (size_t)c->table_stride,
+                     .n_layers      = c->n_layers,
+                     .n_kv_heads    = c->n_kv_heads,
+                     .head_dim      = c->head_dim,
+                     .types         = c->types,
+                     .layer_bytes   = kv_layer_bytes(c),
+                     .plane_bytes   = kv_plane_bytes(c, c->types.k),
+                     .head_bytes    = cache_head_bytes(k, c->head_dim),
+                     .vec_bytes     = cache_code_bytes(k, c->head_dim),
+                     .v_head_bytes  = cache_head_bytes(v, c->head_dim),
+                     .v_vec_bytes   = cache_code_bytes(v, c->head_dim),
+                     .scale_bytes   = cache_scale_bytes(k, c->head_dim),
+                     .v_scale_bytes = cache_scale_bytes(v, c->head_dim)};
 }
 
 bool ops_check_weight(const weight_src *s, bool known, err *e)
@@ -56,6 +58,15 @@ bool ops_check_weight(const weight_src *s, bool known, err *e)
         return err_set(e, ERR_FORMAT, "a weight of type %s has rows of %d, which is not a multiple of %d", name,
                        s->n_in, quant_block(s->type));
     return true;
+}
+
+bool ops_check_kv(const ops *o, cache_types t, int head_dim, err *e)
+{
+    char text[CACHE_TYPES_TEXT];
+    if (!o->kv_scales && (cache_has_scales(t.k) || cache_has_scales(t.v)))
+        return err_set(e, ERR_INPUT, "K/V of type %s is not supported on %s: use f16 or f32", cache_types_text(t, text),
+                       o->name);
+    return cache_types_check(t, head_dim, e);
 }
 
 bool ops_no_replay(queue *q, uint64_t key)

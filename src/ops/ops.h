@@ -87,7 +87,7 @@ typedef struct {
  *     [layer][K, V][kv head][position in page][head_dim]      (types with scales: cache_type.h)
  * The id of a page is its offset in the pool in units of KV_UNIT bytes. The page of a slot is
  * table[lane * table_stride + slot / KV_PAGE]. */
-enum { KV_UNIT = 256, OPS_MAX_HEAD_DIM = 1024 };
+enum { KV_UNIT = 256, OPS_MAX_HEAD_DIM = CACHE_MAX_HEAD };
 typedef struct {
     dev         pool, table;  /* table: int32 [lanes][table_stride] */
     int         table_stride; /* pages that a lane can have */
@@ -247,6 +247,7 @@ struct ops {
     void       *state;     /* private to the backend */
     const char *kernels;   /* the variant in use, such as "avx2"; NULL: there is only one */
     int         n_threads; /* threads of the processor; 0: the backend does not run on it, or has no threads */
+    bool        kv_scales; /* the paged cache may have types with scales */
 
     /* Memory. alloc returns zeroed bytes, aligned to 256. On failure *out is NULL, here and below. The functions that
      * free accept NULL. Everything is freed before close, which frees the table itself. */
@@ -392,6 +393,8 @@ static inline uint64_t graph_key(uint64_t key, uint64_t part)
 static inline uint64_t graph_key_at(uint64_t key, const void *p) { return graph_key(key, (uint64_t)(uintptr_t)p); }
 /* For backends: checks the type and shape of a source. known: the backend supports its type. */
 bool ops_check_weight(const weight_src *s, bool known, err *e);
+/* Fails when the backend cannot store heads of this size as these types. */
+bool ops_check_kv(const ops *o, cache_types t, int head_dim, err *e);
 /* For backends that do not record: the members replay (always false) and record_end (always true). */
 bool ops_no_replay(queue *q, uint64_t key);
 bool ops_no_record(queue *q);

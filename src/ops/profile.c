@@ -364,6 +364,7 @@ ops *ops_profile(ops *inner)
     o->state     = p;
     o->kernels   = inner->kernels;
     o->n_threads = inner->n_threads;
+    o->kv_scales = inner->kv_scales;
     if (inner->matmul_top) o->matmul_top = p_matmul_top;
     if (inner->matmuls) o->matmuls = p_matmuls;
     if (inner->norms) o->norms = p_norms;

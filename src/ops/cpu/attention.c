@@ -8,9 +8,12 @@
  *
  * The index of a key in its tile and of an element in its head fix the SIMD lane of every sum, so a number depends on
  * the query, the keys and their positions alone (promise 1). A query is a head of a row. Up to BLOCK queries that
- * read the same kv head run together and share its loads. Each has its own sums. */
+ * read the same kv head run together and share its loads. Each has its own sums.
+ *
+ * Keys and values of types with scales are rotated (cache_code.h): a query is rotated when it is packed, an output when
+ * it is complete. */
+#include "ops/cpu/hadamard.h"
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/vec.h"
 
 #include <assert.h>
 
@@ -26,17 +29,55 @@ enum { WIDE = 8, SUMS = 16 }; /* maximum of queries per kernel call, and of v16f
 enum { WIDE = 4, SUMS = 4 };
 #endif
 
-INLINE v16f load_stored(cache_type t, const char *p, int i)
+/* A list of keys or values: the codes of vector i are at code[i] + to, its scales at scale[i] + to if its type has
+ * scales. */
+typedef struct {
+    const char *const *code, *const *scale;
+    size_t to;
+} vectors;
+
+INLINE vectors vectors_from(vectors v, int i) { return (vectors){v.code + i, v.scale + i, v.to}; }
+
+static const float TQ3_LEVEL[8] = {-127 / 64.0f, -79 / 64.0f, -45 / 64.0f, -14 / 64.0f,
+                                   14 / 64.0f,   45 / 64.0f,  79 / 64.0f,  127 / 64.0f};
+
+/* Returns 16 levels from i on; i is a multiple of 16. cache_code.c describes the three words of a block. */
+INLINE v16f load_tq3(const char *p, int i)
 {
-    return t == CACHE_F32 ? v16_load((const float *)p + i) : v16_from_f16((const uint16_t *)p + i);
+    uint32_t w[3];
+    memcpy(w, p + i / 32 * (int)sizeof w, sizeof w);
+    if (i % 32 == 0) return v16_from_halves(v8_look_up(TQ3_LEVEL, w[0]), v8_look_up(TQ3_LEVEL, w[1]));
+    uint32_t last = (w[0] >> 3 & 0x11111111u) | (w[1] >> 2 & 0x22222222u) | (w[2] >> 1 & 0x44444444u);
+    return v16_from_halves(v8_look_up(TQ3_LEVEL, w[2]), v8_look_up(TQ3_LEVEL, last));
 }
 
+/* Returns 16 elements from i on of the vector with codes p and scales s. A value with a scale is the exact product of
+ * code and scale. */
+INLINE v16f load_stored(cache_type t, const char *p, const char *s, int i)
+{
+    const uint16_t *scale = (const uint16_t *)(const void *)s;
+    switch (t) {
+    case CACHE_F32: return v16_load((const float *)p + i);
+    case CACHE_F16: return v16_from_f16((const uint16_t *)p + i);
+    case CACHE_Q8_0: return v16_mul(v16_from_i8((const int8_t *)p + i), v16_set1_f16(scale + i / CACHE_BLOCK));
+    case CACHE_Q4_0:
+        return v16_mul(v16_from_nibbles((const uint8_t *)p + i / CACHE_BLOCK * (CACHE_BLOCK / 2), i & 16),
+                       v16_set1_f16(scale + i / CACHE_BLOCK));
+    default: return v16_mul(load_tq3(p, i), v16_set1_f16(scale + i / CACHE_GROUP));
+    }
+}
+
+/* The last 8 elements of a head; types with scales have none. */
 INLINE v16f load_stored_half(cache_type t, const char *p, int i)
 {
     return v16_from_low(t == CACHE_F32 ? v8_load((const float *)p + i) : v8_from_f16((const uint16_t *)p + i));
 }
 
-INLINE size_t element_bytes(cache_type t) { return t == CACHE_F32 ? 4 : 2; }
+/* Returns the bytes of the codes of n elements; n is a multiple of 8. */
+INLINE size_t code_bytes(cache_type t, size_t n)
+{
+    return t == CACHE_F32 ? 4 * n : t == CACHE_F16 ? 2 * n : t == CACHE_Q8_0 ? n : t == CACHE_Q4_0 ? n / 2 : n / 8 * 3;
+}
 
 INLINE void prefetch(const char *p, size_t bytes)
 {
@@ -52,10 +93,8 @@ typedef struct {
     size_t       step; /* floats between two groups of 16 */
     int          head_dim;
     float        scale;
-    size_t       vec_bytes; /* bytes of a key */
-
-    const char *const *v; /* value i lies at v[i] + to_v; for prefetches */
-    size_t             to_v;
+    size_t       vec_bytes; /* bytes of the codes of a key */
+    vectors      v;         /* the values, for prefetches */
 } packed;
 
 INLINE void fma_keys(int n, int m, v16f acc[BLOCK][BLOCK], const float *q, const v16f *key)
@@ -71,7 +110,7 @@ INLINE void fma_keys(int n, int m, v16f acc[BLOCK][BLOCK], const float *q, const
 /* Computes sum[query][key] of n queries and m keys in 16 partial sums by element mod 16, added by halves to 8.
  * Prefetches as many bytes at `ahead`. */
 INLINE void dot_keys(cache_type t, int n, int m, v8f *sum, int sum_step, const packed *x, const char *const *k,
-                     const char *ahead)
+                     const char *const *scale, const char *ahead)
 {
     v16f         acc[BLOCK][BLOCK], key[BLOCK];
     const float *q = x->q;
@@ -82,8 +121,8 @@ INLINE void dot_keys(cache_type t, int n, int m, v8f *sum, int sum_step, const p
         for (int j = 0; j < m; j++) acc[h][j] = v16_set1(0);
     for (; i + 16 <= x->head_dim; i += 16, q += x->step) {
 #pragma GCC unroll 8
-        for (int j = 0; j < m; j++) key[j] = load_stored(t, k[j], i);
-        prefetch(ahead + (size_t)(i * m) * element_bytes(t), 16 * (size_t)m * element_bytes(t));
+        for (int j = 0; j < m; j++) key[j] = load_stored(t, k[j], scale[j], i);
+        prefetch(ahead + code_bytes(t, (size_t)(i * m)), code_bytes(t, 16 * (size_t)m));
         fma_keys(n, m, acc, q, key);
     }
     if (i < x->head_dim) {
@@ -99,22 +138,23 @@ INLINE void dot_keys(cache_type t, int n, int m, v8f *sum, int sum_step, const p
 
 /* Computes s[query][key] = scale * q.k. Writes up to 7 scores past the last key. Prefetches keys AHEAD bytes early,
  * and the first values when there are many queries. */
-INLINE void score_keys(cache_type t, int n, float *s, const packed *x, const char *const *k, int n_keys)
+INLINE void score_keys(cache_type t, int n, float *s, const packed *x, vectors k, int n_keys)
 {
     const int side = n < 4 ? n : 4, m = 8 / side, at_once = SUMS / n < m ? SUMS / n : m; /* side * m is 8 */
     int       early = AHEAD / (int)x->vec_bytes;
     for (int i = 0; i < n_keys; i += m) {
-        const char *key[8], *ahead = k[i + early < n_keys ? i + early : n_keys - 1];
+        const char *key[8], *scale[8], *ahead = k.code[i + early < n_keys ? i + early : n_keys - 1];
         v8f         sum[16];
 #pragma GCC unroll 8
         for (int j = 0; j < m; j++) {
             int place = i + j < n_keys ? i + j : n_keys - 1;
-            key[j]    = k[place];
-            if (n >= FEW) __builtin_prefetch(x->v[place] + x->to_v);
+            key[j]    = k.code[place];
+            scale[j]  = cache_has_scales(t) ? k.scale[place] : NULL;
+            if (n >= FEW) __builtin_prefetch(x->v.code[place] + x->v.to);
         }
 #pragma GCC unroll 8
         for (int j = 0; j < m; j += at_once)
-            dot_keys(t, n, at_once, sum + j, m, x, key + j, ahead + (size_t)j * x->vec_bytes);
+            dot_keys(t, n, at_once, sum + j, m, x, key + j, scale + j, ahead + (size_t)j * x->vec_bytes);
 #pragma GCC unroll 2
         for (int g = 0; g < n * m; g += 8) {
             float eight[8];
@@ -148,20 +188,22 @@ static float soften(float *s, int first, int last, float *max)
 /* Adds p v over the keys to o[query], for `width` times 16 elements from i on, or for the 8 of a last half. With each
  * key it prefetches as many bytes at `ahead`, or the next ones of the same vector. */
 INLINE void add_columns(cache_type t, int n, int width, bool half, float *o, size_t o_step, const float *p,
-                        const char *const *value, size_t to_v, int n_keys, int i, const char *ahead)
+                        vectors value, int n_keys, int i, const char *ahead)
 {
-    const size_t bytes = 16 * (size_t)width * element_bytes(t), at = (size_t)i * element_bytes(t) + to_v;
+    const size_t bytes = code_bytes(t, 16 * (size_t)width), at = code_bytes(t, (size_t)i);
     v16f         acc[BLOCK][4];
 #pragma GCC unroll 8
     for (int h = 0; h < n; h++)
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++) acc[h][j] = v16_load(o + (size_t)h * o_step + i + 16 * j);
     for (int key = 0; key < n_keys; key++) {
+        const char *code  = value.code[key] + value.to,
+                   *scale = cache_has_scales(t) ? value.scale[key] + value.to : NULL;
         v16f v[4];
 #pragma GCC unroll 4
         for (int j = 0; j < width; j++)
-            v[j] = half ? load_stored_half(t, value[key] + to_v, i) : load_stored(t, value[key] + to_v, i + 16 * j);
-        prefetch(n < FEW ? ahead + (size_t)key * bytes : value[key] + at + bytes, bytes);
+            v[j] = half ? load_stored_half(t, code, i) : load_stored(t, code, scale, i + 16 * j);
+        prefetch(n < FEW ? ahead + (size_t)key * bytes : code + at + bytes, bytes);
 #pragma GCC unroll 8
         for (int h = 0; h < n; h++) {
             v16f w = v16_set1(p[h * SCORES + key]);
@@ -176,27 +218,28 @@ INLINE void add_columns(cache_type t, int n, int width, bool half, float *o, siz
 }
 
 /* Adds p v for all elements. The 8 after a last half belong to PART_EXTRA and stay zero. */
-INLINE void add_all_columns(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v,
-                            size_t to_v, int n_keys, const char *ahead)
+INLINE void add_all_columns(cache_type t, int n, float *o, int head_dim, const float *p, vectors v, int n_keys,
+                            const char *ahead)
 {
     const int width  = SUMS / n < 4 ? SUMS / n : 4;
-    size_t    o_step = (size_t)head_dim + PART_EXTRA, line = (size_t)n_keys * element_bytes(t);
-    int       i = 0;
+    size_t    o_step = (size_t)head_dim + PART_EXTRA;
+    int       i      = 0;
     for (; i + 16 * width <= head_dim; i += 16 * width)
-        add_columns(t, n, width, false, o, o_step, p, v, to_v, n_keys, i, ahead + (size_t)i * line);
+        add_columns(t, n, width, false, o, o_step, p, v, n_keys, i, ahead + code_bytes(t, (size_t)(i * n_keys)));
     for (; i + 16 <= head_dim; i += 16)
-        add_columns(t, n, 1, false, o, o_step, p, v, to_v, n_keys, i, ahead + (size_t)i * line);
-    if (i < head_dim) add_columns(t, n, 1, true, o, o_step, p, v, to_v, n_keys, i, ahead + (size_t)i * line);
+        add_columns(t, n, 1, false, o, o_step, p, v, n_keys, i, ahead + code_bytes(t, (size_t)(i * n_keys)));
+    if (i < head_dim)
+        add_columns(t, n, 1, true, o, o_step, p, v, n_keys, i, ahead + code_bytes(t, (size_t)(i * n_keys)));
 }
 
 /* Adds p v for few queries, which are bound by memory: reads it in its own order, a page at a time. */
-INLINE void add_values(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v, size_t to_v,
-                       int n_keys)
+INLINE void add_values(cache_type t, int n, float *o, int head_dim, const float *p, vectors v, int n_keys)
 {
     const int max_keys = n < FEW ? KV_PAGE : KEY_TILE;
     for (int i = 0, count; i < n_keys; i += count) {
-        count = n_keys - i < max_keys ? n_keys - i : max_keys;
-        add_all_columns(t, n, o, head_dim, p + i, v + i, to_v, count, v[i + count < n_keys ? i + count : i] + to_v);
+        count             = n_keys - i < max_keys ? n_keys - i : max_keys;
+        const char *ahead = v.code[i + count < n_keys ? i + count : i] + v.to;
+        add_all_columns(t, n, o, head_dim, p + i, vectors_from(v, i), count, ahead);
     }
 }
 
@@ -218,7 +261,7 @@ typedef struct {
     int         n_rows, head, n_heads;
     int         first[BLOCK], last[BLOCK], from, to;
     float      *o; /* part of the first query */
-    const char *k[KEY_TILE], *v[KEY_TILE];
+    const char *k[KEY_TILE], *v[KEY_TILE], *k_scale[KEY_TILE], *v_scale[KEY_TILE];
     _Alignas(64) float s[BLOCK * SCORES];
     _Alignas(64) float q[BLOCK * OPS_MAX_HEAD_DIM];
 } block;
@@ -232,7 +275,7 @@ static float *part_of(const cpu_attention_args *a, size_t unit_number, size_t qu
 
 INLINE int piece_of(int n) { return n >= WIDE ? WIDE : n >= 4 ? 4 : n >= 2 ? 2 : 1; }
 
-INLINE void score_pieces(cache_type t, int n, float *s, packed x, const char *const *k, int n_keys)
+INLINE void score_pieces(cache_type t, int n, float *s, packed x, vectors k, int n_keys)
 {
     for (int piece; n > 0; n -= piece, s += piece * SCORES, x.q += piece * 16) {
         piece = piece_of(n);
@@ -243,26 +286,26 @@ INLINE void score_pieces(cache_type t, int n, float *s, packed x, const char *co
     }
 }
 
-INLINE void add_pieces(cache_type t, int n, float *o, int head_dim, const float *p, const char *const *v, size_t to_v,
-                       int n_keys)
+INLINE void add_pieces(cache_type t, int n, float *o, int head_dim, const float *p, vectors v, int n_keys)
 {
     for (int piece; n > 0; n -= piece, p += piece * SCORES, o += piece * (head_dim + PART_EXTRA)) {
         piece = piece_of(n);
-        if (WIDE == 8 && piece == 8) add_values(t, 8, o, head_dim, p, v, to_v, n_keys);
-        if (piece == 4) add_values(t, 4, o, head_dim, p, v, to_v, n_keys);
-        if (piece == 2) add_values(t, 2, o, head_dim, p, v, to_v, n_keys);
-        if (piece == 1) add_values(t, 1, o, head_dim, p, v, to_v, n_keys);
+        if (WIDE == 8 && piece == 8) add_values(t, 8, o, head_dim, p, v, n_keys);
+        if (piece == 4) add_values(t, 4, o, head_dim, p, v, n_keys);
+        if (piece == 2) add_values(t, 2, o, head_dim, p, v, n_keys);
+        if (piece == 1) add_values(t, 1, o, head_dim, p, v, n_keys);
     }
 }
 
 /* Returns whether K and V have the same type: then every value lies plane_bytes after its key. */
 static bool same_types(const cpu_attention_args *a) { return a->c.types.k == a->c.types.v; }
 
-/* Returns the list of addresses of values, to each of which *to_v is added. */
-static const char *const *values_of(const cpu_attention_args *a, const block *b, size_t *to_v)
+/* Returns the values from `first` on. With the same type they are where the keys are, a plane further. */
+static vectors values_of(const cpu_attention_args *a, const block *b, int first)
 {
-    *to_v = same_types(a) ? a->c.plane_bytes : 0;
-    return same_types(a) ? b->k : b->v;
+    bool same = same_types(a);
+    return vectors_from((vectors){same ? b->k : b->v, same ? b->k_scale : b->v_scale, same ? a->c.plane_bytes : 0},
+                        first);
 }
 
 /* Runs n rows from r on of the block over the keys first .. last in b->k. */
@@ -270,33 +313,32 @@ static void score_places(const unit *u, block *b, int r, int n, int first, int l
 {
     const cpu_attention_args *a  = u->a;
     int                       at = r * b->n_heads, count = n * b->n_heads, n_keys = last - first + 1;
-    size_t                    to_v;
-    const char *const        *values = values_of(a, b, &to_v);
-    packed                    x      = {b->q + 16 * at,
-                                        16 * (size_t)(b->n_rows * b->n_heads),
-                                        a->c.head_dim,
-                                        a->scale,
-                                        a->c.vec_bytes,
-                                        values + first,
-                                        to_v};
-    float                    *s      = b->s + at * SCORES + first;
-    if (a->c.types.k == CACHE_F32)
-        score_pieces(CACHE_F32, count, s, x, b->k + first, n_keys);
-    else
-        score_pieces(CACHE_F16, count, s, x, b->k + first, n_keys);
+    packed  x = {b->q + 16 * at,        16 * (size_t)(b->n_rows * b->n_heads), a->c.head_dim, a->scale, a->c.vec_bytes,
+                 values_of(a, b, first)};
+    vectors k = vectors_from((vectors){b->k, b->k_scale, 0}, first);
+    float  *s = b->s + at * SCORES + first;
+    switch (a->c.types.k) {
+    case CACHE_F32: score_pieces(CACHE_F32, count, s, x, k, n_keys); break;
+    case CACHE_F16: score_pieces(CACHE_F16, count, s, x, k, n_keys); break;
+    case CACHE_Q8_0: score_pieces(CACHE_Q8_0, count, s, x, k, n_keys); break;
+    case CACHE_Q4_0: score_pieces(CACHE_Q4_0, count, s, x, k, n_keys); break;
+    default: score_pieces(CACHE_TQ3, count, s, x, k, n_keys);
+    }
 }
 
 static void add_places(const unit *u, block *b, int r, int n, int first, int last)
 {
-    const cpu_attention_args *a  = u->a;
-    int                       at = r * b->n_heads, count = n * b->n_heads, n_keys = last - first + 1;
-    float                    *o = b->o + (size_t)at * part_floats(a), *p = b->s + at * SCORES + first;
-    size_t                    to_v;
-    const char *const        *values = values_of(a, b, &to_v);
-    if (a->c.types.v == CACHE_F32)
-        add_pieces(CACHE_F32, count, o, a->c.head_dim, p, values + first, to_v, n_keys);
-    else
-        add_pieces(CACHE_F16, count, o, a->c.head_dim, p, values + first, to_v, n_keys);
+    const cpu_attention_args *a = u->a;
+    int     at = r * b->n_heads, count = n * b->n_heads, n_keys = last - first + 1, dim = a->c.head_dim;
+    float  *o = b->o + (size_t)at * part_floats(a), *p = b->s + at * SCORES + first;
+    vectors v = values_of(a, b, first);
+    switch (a->c.types.v) {
+    case CACHE_F32: add_pieces(CACHE_F32, count, o, dim, p, v, n_keys); break;
+    case CACHE_F16: add_pieces(CACHE_F16, count, o, dim, p, v, n_keys); break;
+    case CACHE_Q8_0: add_pieces(CACHE_Q8_0, count, o, dim, p, v, n_keys); break;
+    case CACHE_Q4_0: add_pieces(CACHE_Q4_0, count, o, dim, p, v, n_keys); break;
+    default: add_pieces(CACHE_TQ3, count, o, dim, p, v, n_keys);
+    }
 }
 
 /* Sets path[p - root] to the slot of position p, for the row and its ancestors in this step. */
@@ -311,22 +353,32 @@ static void walk_path(const cpu_attention_args *a, int32_t *path, size_t row)
     }
 }
 
-/* Sets b->k, and b->v unless K and V have the same type, of positions first .. last, as this row sees them. */
+/* Sets the addresses of the codes and scales of place i, where the vector has position `at` of its page. */
+INLINE void set_vector(const char **code, const char **scale, int i, const char *plane, int at, size_t vec_bytes,
+                       size_t scale_bytes)
+{
+    code[i] = plane + (size_t)at * vec_bytes;
+    if (scale_bytes) scale[i] = plane + KV_PAGE * vec_bytes + (size_t)at * scale_bytes;
+}
+
+/* Sets the addresses of keys, and of values unless K and V have the same type, of positions first .. last, as this row
+ * sees them. */
 static void find_keys(const unit *u, block *b, size_t row, int first, int last)
 {
     const cpu_attention_args *a    = u->a;
-    int32_t                   root = a->root[row];
+    const kv_view            *c    = &a->c;
+    int32_t                   root = a->root[row], lane = a->lane[row];
     bool                      same = same_types(a);
+    const char               *k = NULL, *v = NULL; /* the planes of a page */
     if (root <= u->p0 + last) walk_path(a, u->path, row);
     for (int i = first; i <= last; i++) {
         int32_t p = u->p0 + i, slot = p < root ? p : u->path[p - root];
-        if (i > first && p < root && p % KV_PAGE) {
-            b->k[i] = b->k[i - 1] + a->c.vec_bytes;
-            if (!same) b->v[i] = b->v[i - 1] + a->c.v_vec_bytes;
-        } else {
-            b->k[i] = cpu_cache_k(&a->c, a->layer, u->kv_head, a->lane[row], slot);
-            if (!same) b->v[i] = cpu_cache_v(&a->c, a->layer, u->kv_head, a->lane[row], slot);
+        if (i == first || p >= root || p % KV_PAGE == 0) {
+            k = cpu_plane_k(c, a->layer, u->kv_head, lane, slot);
+            if (!same) v = cpu_plane_v(c, a->layer, u->kv_head, lane, slot);
         }
+        set_vector(b->k, b->k_scale, i, k, slot % KV_PAGE, c->vec_bytes, c->scale_bytes);
+        if (!same) set_vector(b->v, b->v_scale, i, v, slot % KV_PAGE, c->v_vec_bytes, c->v_scale_bytes);
     }
 }
 
@@ -375,6 +427,7 @@ static bool look(const unit *u, block *b)
     return any;
 }
 
+/* Copies the queries, in the basis of the stored keys. */
 static void pack_queries(const unit *u, block *b)
 {
     const cpu_attention_args *a = u->a;
@@ -383,6 +436,11 @@ static void pack_queries(const unit *u, block *b)
         size_t       row  = b->row + (size_t)(h / b->n_heads);
         int          head = u->kv_head * u->group + b->head + h % b->n_heads;
         const float *q    = a->q + (row * (size_t)a->n_heads + (size_t)head) * (size_t)dim;
+        float        rotated[OPS_MAX_HEAD_DIM];
+        if (cache_has_scales(a->c.types.k)) {
+            rotate_head(rotated, q, dim, false);
+            q = rotated;
+        }
         for (int i = 0; i < dim; i += 8) v8_store(b->q + (i / 16 * n + h) * 16 + i % 16, v8_load(q + i));
         if (dim % 16) v8_store(b->q + (dim / 16 * n + h) * 16 + 8, v8_set1(0));
     }
@@ -476,6 +534,14 @@ static void merge_part(float *y, float state[2], const float *o, int dim)
     state[0] = max;
 }
 
+/* Divides by the sum of weights, and rotates the output back if V is rotated. */
+static void finish_query(const cpu_attention_args *a, float *y, float sum)
+{
+    int dim = a->c.head_dim;
+    for (int i = 0; i < dim; i += 8) v8_store(y + i, v8_load(y + i) / v8_set1(sum));
+    if (cache_has_scales(a->c.types.v)) rotate_head(y, y, dim, true);
+}
+
 static void merge_query(const cpu_attention_args *a, const cpu_row_tile *tile, size_t row, int head)
 {
     int      group = a->n_heads / a->c.n_kv_heads, dim = a->c.head_dim;
@@ -496,7 +562,7 @@ static void merge_query(const cpu_attention_args *a, const cpu_row_tile *tile, s
     if (end > to)
         memcpy(a->carry_out + 2 * query, state, sizeof state);
     else
-        for (int i = 0; i < dim; i += 8) v8_store(y + i, v8_load(y + i) / v8_set1(state[1]));
+        finish_query(a, y, state[1]);
 }
 
 void CPU_FN(attention_merge)(const void *args, size_t from, size_t to, int thread)

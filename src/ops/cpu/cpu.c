@@ -756,6 +756,7 @@ const char *cpu_ops_isa(const char *isa, err *e)
 
 static const ops TABLE = {
     .name           = "cpu",
+    .kv_scales      = true,
     .alloc          = cpu_alloc,
     .free           = cpu_free,
     .weight_load    = cpu_weight_load,

@@ -199,18 +199,17 @@ typedef struct { /* item of delta_replay: DELTA_COLS rows of the memory of a lay
 } cpu_replay_args;
 
 /* --- the paged cache ------------------------------------------------------------------------------*/
-/* Return the addresses of the key and of the value of one head at `slot`. */
-static inline char *cpu_cache_k(const kv_view *c, int layer, int head, int32_t lane, int32_t slot)
+/* Return the addresses of K and of V of one head in the page of `slot`. */
+static inline char *cpu_plane_k(const kv_view *c, int layer, int head, int32_t lane, int32_t slot)
 {
     int32_t page = c->table[(size_t)lane * c->table_stride + (size_t)slot / KV_PAGE];
-    return c->pool + (size_t)page * KV_UNIT + (size_t)layer * c->layer_bytes + (size_t)head * c->head_bytes +
-           (size_t)slot % KV_PAGE * c->vec_bytes;
+    return c->pool + (size_t)page * KV_UNIT + (size_t)layer * c->layer_bytes + (size_t)head * c->head_bytes;
 }
-static inline char *cpu_cache_v(const kv_view *c, int layer, int head, int32_t lane, int32_t slot)
+static inline char *cpu_plane_v(const kv_view *c, int layer, int head, int32_t lane, int32_t slot)
 {
     int32_t page = c->table[(size_t)lane * c->table_stride + (size_t)slot / KV_PAGE];
     return c->pool + (size_t)page * KV_UNIT + (size_t)layer * c->layer_bytes + c->plane_bytes +
-           (size_t)head * c->v_head_bytes + (size_t)slot % KV_PAGE * c->v_vec_bytes;
+           (size_t)head * c->v_head_bytes;
 }
 
 typedef struct { /* item: a row */

@@ -176,6 +176,81 @@ INLINE v8f v16_high(v16f v) { return v.high; }
 INLINE v16f v16_from_low(v8f v) { return (v16f){v, v8_set1(0)}; }
 #endif
 
+/* Returns x * y. */
+INLINE v16f v16_mul(v16f x, v16f y)
+{
+#ifdef __AVX512F__
+    return x * y;
+#else
+    return (v16f){x.low * y.low, x.high * y.high};
+#endif
+}
+
+/* Returns an f16 number in all lanes. */
+INLINE v16f v16_set1_f16(const uint16_t *p)
+{
+#ifdef __AVX512F__
+    return (v16f)_mm512_cvtph_ps(_mm256_set1_epi16((short)*p));
+#elif defined __F16C__
+    v8f x = (v8f)_mm256_cvtph_ps(_mm_set1_epi16((short)*p));
+    return (v16f){x, x};
+#else
+    return v16_set1(f16_to_f32(*p));
+#endif
+}
+
+INLINE v16f v16_from_i8(const int8_t *p)
+{
+#ifdef __AVX512F__
+    return (v16f)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+#else
+    return (v16f){__builtin_convertvector(v8i_from_i8(p), v8f), __builtin_convertvector(v8i_from_i8(p + 8), v8f)};
+#endif
+}
+
+/* Returns the low or the high nibbles of 16 bytes, minus 8. */
+INLINE v16f v16_from_nibbles(const uint8_t *p, bool high)
+{
+#ifdef __AVX2__
+    __m128i b = _mm_loadu_si128((const __m128i *)p);
+    b         = _mm_and_si128(high ? _mm_srli_epi16(b, 4) : b, _mm_set1_epi8(15));
+    b         = _mm_sub_epi8(b, _mm_set1_epi8(8));
+#ifdef __AVX512F__
+    return (v16f)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+#else
+    return (v16f){(v8f)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)),
+                  (v8f)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(b, 8)))};
+#endif
+#else
+    int8_t code[16];
+    for (int i = 0; i < 16; i++) code[i] = (int8_t)((p[i] >> (high ? 4 : 0) & 15) - 8);
+    return v16_from_i8(code);
+#endif
+}
+
+/* Returns table[code] for eight codes of 3 bits, in the nibbles of a word; bit 3 of a nibble is ignored. */
+INLINE v8f v8_look_up(const float table[8], uint32_t word)
+{
+    const v8u at = (v8u){word, word, word, word, word, word, word, word} >> (v8u){0, 4, 8, 12, 16, 20, 24, 28};
+#ifdef __AVX2__
+    return (v8f)_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)at);
+#else
+    v8f v;
+    for (int i = 0; i < 8; i++) v[i] = table[at[i] & 7];
+    return v;
+#endif
+}
+
+INLINE v16f v16_from_halves(v8f low, v8f high)
+{
+#ifdef __AVX512F__
+    return (v16f)_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512((__m256)low)),
+                                    _mm256_castps_pd((__m256)high), 1);
+#else
+    return (v16f){low, high};
+#endif
+}
+
 INLINE float v8_sum(v8f v) /* ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)) */
 {
 #ifdef __AVX2__

@@ -1,7 +1,9 @@
+#include "ops/cache_code.h"
 #include "ops/ref/table.h"
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 /* One query head of one row, and the keys that it sees. */
 typedef struct {
@@ -20,17 +22,18 @@ static int32_t slot_of(const step_rows *rows, int row, int32_t p)
     return slot[row];
 }
 
-static const void *stored(const view *v, int k_or_v, int32_t p)
+static void read_stored(const view *v, int k_or_v, int32_t p, float *y)
 {
     const int32_t *lane = v->rows->lane.p;
-    return ref_kv_at(v->c, v->layer, k_or_v, v->kv_head, lane[v->row], slot_of(v->rows, v->row, p));
+    ref_kv_read(ref_kv_at(v->c, v->layer, k_or_v, v->kv_head, lane[v->row], slot_of(v->rows, v->row, p)), y);
 }
 
 static double score(const view *v, const float *q, int32_t p, float scale)
 {
-    const void *k   = stored(v, KV_K, p);
-    double      sum = 0;
-    for (int i = 0; i < v->c->head_dim; i++) sum += (double)q[i] * ref_kv_get(v->c->types.k, k, i);
+    float  k[OPS_MAX_HEAD_DIM];
+    double sum = 0;
+    read_stored(v, KV_K, p, k);
+    for (int i = 0; i < v->c->head_dim; i++) sum += (double)q[i] * k[i];
     return scale * sum;
 }
 
@@ -39,14 +42,25 @@ static double score(const view *v, const float *q, int32_t p, float scale)
 static void attend(float *y, const float *q, const view *v, float scale)
 {
     double max = -INFINITY, total = 0, out[OPS_MAX_HEAD_DIM] = {0};
+    float  value[OPS_MAX_HEAD_DIM];
     for (int32_t p = v->first; p <= v->last; p++) max = fmax(max, score(v, q, p, scale));
     for (int32_t p = v->first; p <= v->last; p++) {
-        const void *value = stored(v, KV_V, p);
-        double      w     = exp(score(v, q, p, scale) - max);
+        double w = exp(score(v, q, p, scale) - max);
+        read_stored(v, KV_V, p, value);
         total += w;
-        for (int i = 0; i < v->c->head_dim; i++) out[i] += w * ref_kv_get(v->c->types.v, value, i);
+        for (int i = 0; i < v->c->head_dim; i++) out[i] += w * value[i];
     }
     for (int i = 0; i < v->c->head_dim; i++) y[i] = v->first <= v->last ? (float)(out[i] / total) : 0;
+}
+
+/* Attends with the query in the basis of the stored keys, and returns the output in the model's basis. */
+static void attend_stored(float *y, const float *q, const view *v, float scale)
+{
+    float turned[OPS_MAX_HEAD_DIM];
+    memcpy(turned, q, (size_t)v->c->head_dim * sizeof *q);
+    if (cache_has_scales(v->c->types.k)) cache_rotate(turned, v->c->head_dim);
+    attend(y, turned, v, scale);
+    if (cache_has_scales(v->c->types.v)) cache_unrotate(y, v->c->head_dim);
 }
 
 void ref_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
@@ -60,6 +74,6 @@ void ref_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, 
             int32_t first = window > 0 && pos[r] >= window ? pos[r] - window + 1 : 0;
             view    v     = {c, rows, layer, r, h / (n_heads / c->n_kv_heads), first, last[r]};
             size_t  at    = ((size_t)r * (size_t)n_heads + (size_t)h) * (size_t)c->head_dim;
-            attend((float *)y.p + at, (const float *)q_rows.p + at, &v, scale);
+            attend_stored((float *)y.p + at, (const float *)q_rows.p + at, &v, scale);
         }
 }

@@ -94,6 +94,7 @@ bool ref_ops_open(ops **out, err *e)
     if (!o) return err_set(e, ERR_UNAVAILABLE, "no memory to open the ref backend");
     *o = (ops){
         .name           = "ref",
+        .kv_scales      = true,
         .alloc          = ref_alloc,
         .free           = ref_free,
         .weight_load    = ref_weight_load,

@@ -65,7 +65,12 @@ void ref_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, in
 void ref_rotate_head(float *x, const rope_params *p, int32_t pos, const int32_t *section_pos);
 
 enum { KV_K, KV_V }; /* for k_or_v */
-/* Returns the address of the head_dim elements of one key or value. */
-void *ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane, int32_t slot);
-float ref_kv_get(cache_type type, const void *vec, int i); /* element i of a stored key or value */
+typedef struct {     /* one key or value in the cache */
+    cache_type type;
+    void      *plane; /* K or V of its head in its page */
+    int        at;    /* position in the page */
+    int        head_dim;
+} ref_head;
+ref_head ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane, int32_t slot);
+void     ref_kv_read(ref_head h, float *y); /* writes the head_dim stored values, rotated for types with scales */
 #endif

@@ -371,6 +371,23 @@ static void chunked_at(rig *g, cache_types type, int D, int N, int n_ctx, int wi
     }
 }
 
+/* Calls fn for types with scales, K and V apart, where the backend has them. */
+static void each_scaled(rig *g, void (*fn)(rig *g, cache_types types))
+{
+    static const cache_types types[] = {{CACHE_Q8_0, CACHE_Q8_0}, {CACHE_Q8_0, CACHE_Q4_0}, {CACHE_Q4_0, CACHE_TQ3},
+                                        {CACHE_TQ3, CACHE_TQ3},   {CACHE_TQ3, CACHE_F16},   {CACHE_F32, CACHE_Q4_0}};
+    for (size_t i = 0; i < COUNT(types) && g->o->kv_scales; i++) fn(g, types[i]);
+}
+
+static void chunked_scaled(rig *g, cache_types types)
+{
+    chunked_at(g, types, 64, 20, 275, 0);
+    chunked_at(g, types, 128, 20, 513, 245);
+}
+
+static void chunked_all_scaled(rig *g) { each_scaled(g, chunked_scaled); }
+TEST(attention_rows_are_their_own_with_scales) { rig_each(t, chunked_all_scaled); }
+
 static void chunked_at_length(rig *g)
 {
     static const int n_ctx[] = {255, 256, 257, 275, 511, 512, 513, 532, 1500, 4097};
@@ -505,19 +522,22 @@ static void trees_windowed(rig *g)
     tree_is_chains(g, cache_types_both(CACHE_F16), 27, 6);
     tree_is_chains(g, (cache_types){CACHE_F16, CACHE_F32}, 27, 6);
 }
+static void trees_scaled(rig *g, cache_types types) { tree_is_chains(g, types, 251, types.k == types.v ? 0 : 40); }
+static void trees_all_scaled(rig *g) { each_scaled(g, trees_scaled); }
+TEST(attention_tree_rows_equal_their_chains_with_scales) { rig_each(t, trees_all_scaled); }
 static void trees_from_nothing(rig *g) { tree_is_chains(g, cache_types_both(CACHE_F32), 0, 0); }
 TEST(attention_tree_rows_equal_their_chains) { rig_each(t, trees_full); }
 TEST(attention_tree_rows_equal_their_chains_where_contexts_are_cut) { rig_each(t, trees_where_contexts_are_cut); }
 TEST(attention_tree_rows_equal_their_chains_in_a_window) { rig_each(t, trees_windowed); }
 TEST(attention_tree_at_position_zero) { rig_each(t, trees_from_nothing); }
 
-/* An accepted path, compacted by kv_move, is the chain it always was. */
-static void compacted(rig *g)
+/* An accepted path that kv_move compacted is a chain. */
+static void compacted_as(rig *g, cache_types types)
 {
     static const kv_move_item keep[] = {
         {0, 20 + 3, 0, 20 + 1, 0}, {0, 20 + 7, 0, 20 + 2, 0}, {0, 20 + 12, 0, 20 + 3, 0}};
 
-    tree_scene s = {rig_kv(g, cache_types_both(CACHE_F16), 1, T_KV, T_D, 2, 20 + T_N),
+    tree_scene s = {rig_kv(g, types, 1, T_KV, T_D, 2, 20 + T_N),
                     rig_randn(g, 20 * T_ONE),
                     rig_randn(g, 20 * T_ONE),
                     rig_randn(g, T_N * T_ONE),
@@ -533,6 +553,11 @@ static void compacted(rig *g)
     dev       y    = rig_new(g, T_Q * sizeof(float));
     OP(g, attention, y, rig_put_f32(g, s.q + (size_t)12 * T_Q, T_Q), T_HEADS, &s.c, 0, &last, 0.2f, 0);
     SAME_F32(g, rig_get_f32(g, y, T_Q), attend_path(g, &s, 12), T_Q);
+}
+static void compacted(rig *g)
+{
+    compacted_as(g, cache_types_both(CACHE_F16));
+    each_scaled(g, compacted_as);
 }
 TEST(attention_over_a_compacted_path) { rig_each(t, compacted); }
 

@@ -18,7 +18,7 @@ typedef struct {
     queue     *q;
     uint64_t   rand; /* starts the same in every rig */
     arena      host;
-    dev        bufs[1024];
+    dev        bufs[4096];
     weight    *weights[32];
     int        n_bufs, n_weights;
 } rig;
@@ -33,6 +33,7 @@ typedef struct {
     float *y;
     float *allow;
     double gpu_allows; /* times `allow`, where the GPU's arithmetic is coarser; 0: 1 */
+    bool   skipped;    /* the backend does not support the scene */
 } rig_result;
 void rig_compare(test_case *t, rig_result (*scene)(rig *g, const void *arg), const void *arg);
 /* n numbers out of device memory, each allowed `rel` of its size plus `abs`. */

@@ -16,7 +16,7 @@ static rig_result play_router(rig *g, const void *arg)
     OP(g, router, id, w, z, scale, s->rows, s->n_experts, s->n_slots);
     int32_t   *ids = rig_get_i32(g, id, n);
     float     *ws  = rig_get_f32(g, w, n);
-    rig_result r   = {2 * n, arena_new_n(&g->host, float, 2 * n), arena_new_n(&g->host, float, 2 * n), 0};
+    rig_result r = {.n = 2 * n, .y = arena_new_n(&g->host, float, 2 * n), .allow = arena_new_n(&g->host, float, 2 * n)};
     for (size_t i = 0; i < n; i++) {
         r.y[i]         = (float)ids[i];
         r.y[n + i]     = ws[i];

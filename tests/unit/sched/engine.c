@@ -649,7 +649,8 @@ TEST(sched_opening_fails_with_a_sentence)
     REFUSED(o.step_tokens = 8, "step_tokens must be between");
     REFUSED(nano_setting(&o, "kv_cap", "0"), "kv_cap is 0");
     REFUSED(nano_setting(&o, "kv_hat", "0"), "there is no setting 'kv_hat'");
-    REFUSED(o.kv_type = "q4", "kv_type: a K/V type must be f32 or f16, or two of them as K/V, got 'q4'");
+    REFUSED(o.kv_type = "q4", "kv_type: a K/V type must be f32, f16, q8_0, q4_0 or tq3, or two of them as "
+                              "k=TYPE,v=TYPE, got 'q4'");
     REFUSED(o.n_ctx = 1 << 24, "over the model's limit");
     REFUSED(o.device = "toaster", "toaster");
 #undef REFUSED
