@@ -91,11 +91,15 @@ typedef struct {
      * are not used. Such a drafter replaces the one with the same method in `drafters`. */
     tandem_drafter by_setting;
 
-    int         n_ctx;     /* maximum of prompt and response in tokens; 0: the model's, up to 8192 */
-    int         max_lanes; /* requests that run at the same time, 1 to TANDEM_MAX_LANES; default 32 */
-    const char *kv_type;   /* type of the K/V cache: "f16" (default), "f32", or K and V separately: "f16/f32" */
-    uint64_t    kv_bytes;  /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
-    bool        no_prefix; /* disables the prefix cache */
+    int n_ctx;     /* maximum of prompt and response in tokens; 0: the model's, up to 8192 */
+    int max_lanes; /* requests that run at the same time, 1 to TANDEM_MAX_LANES; default 32 */
+    /* Types of K and V: "f16", "f32", "q8_0", "q4_0", "tq3", or K and V apart: "k=q8_0,v=q4_0" (docs/kv-types.md). The
+     * settings of the same names replace them. */
+    const char *kv_type;    /* layers with full attention; default "f16" */
+    const char *kv_sliding; /* sliding layers; NULL: as kv_type where that is f32 or f16, else f16 */
+    const char *kv_draft;   /* K/V of a DFlash drafter; NULL: likewise */
+    uint64_t    kv_bytes;   /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
+    bool        no_prefix;  /* disables the prefix cache */
 
     /* Maximum of rows in one step, prompt and draft tokens together: at least 16 and max_lanes, at most
      * TANDEM_MAX_STEP_TOKENS. Default 256. */
@@ -134,8 +138,12 @@ void tandem_close(tandem *t);
 
 /* Properties of the engine and its model. The strings live as long as the engine. */
 typedef struct {
-    const char *name, *path, *shown;       /* as in tandem_options, NULL replaced */
-    const char *family, *device, *kv_type; /* such as "gemma4", "cpu", "f16" */
+    const char *name, *path, *shown;             /* as in tandem_options, NULL replaced */
+    const char *family, *device;                 /* such as "gemma4", "cpu" */
+    const char *kv_type, *kv_sliding, *kv_draft; /* types of K and V, as "q8_0" or "q8_0/q4_0" */
+    /* K/V bytes of one position in all layers of the model, and in those with full attention. Only the latter grow
+     * with a context that is longer than the window. */
+    uint64_t kv_bytes_per_token, kv_bytes_per_token_full;
     /* Hash of the model's files: "sha256:..." up to 64 MiB, else "sha256-sampled:..."; "" when not computed. */
     const char *fingerprint;
     int         n_threads; /* CPU threads; 0: the work is done on another device */

@@ -16,18 +16,17 @@ enum {
 const char *const cell_kinds[] = {"rows", "chain", "prefill"};
 
 struct cell_rig {
-    target       *m;
-    const ops    *profiled;
-    kv_class_spec classes[KV_MAX_CLASSES];
-    kv_pool      *kv;
-    kv_seq       *seq[CELL_MAX_ROWS];
-    int           want[CELL_MAX_ROWS]; /* reserved slots of each lane */
-    int           have[CELL_MAX_ROWS];
-    step          s;
-    dev           picked, rows, noise;
-    token_logit   best[HEAD_ROWS]; /* the best tokens of a step */
-    int32_t       id[HEAD_ROWS];
-    uint64_t      n_steps; /* selects the tokens */
+    target     *m;
+    const ops  *profiled;
+    kv_pool    *kv;
+    kv_seq     *seq[CELL_MAX_ROWS];
+    int         want[CELL_MAX_ROWS]; /* reserved slots of each lane */
+    int         have[CELL_MAX_ROWS];
+    step        s;
+    dev         picked, rows, noise;
+    token_logit best[HEAD_ROWS]; /* the best tokens of a step */
+    int32_t     id[HEAD_ROWS];
+    uint64_t    n_steps; /* selects the tokens */
 };
 
 /* --- cells ----------------------------------------------------------------------------------------*/
@@ -84,7 +83,7 @@ static size_t widest_row(const cell_rig *g)
 {
     size_t n = 0;
     for (int i = 0; i < g->m->n_kv_classes; i++) {
-        size_t w = (size_t)g->classes[i].n_kv_heads * (size_t)g->classes[i].head_dim;
+        size_t w = (size_t)g->m->kv_class[i].n_kv_heads * (size_t)g->m->kv_class[i].head_dim;
         if (w > n) n = w;
     }
     return n;
@@ -102,16 +101,13 @@ static void make_noise(cell_rig *g)
     mem_free(host);
 }
 
-bool cell_rig_new(cell_rig **out, target *m, cache_types kv_type, const ops *profiled, err *e)
+bool cell_rig_new(cell_rig **out, target *m, const kv_types *kv, const ops *profiled, err *e)
 {
     cell_rig  *g = xnew(cell_rig);
     const ops *o = m->o;
     g->m         = m;
     g->profiled  = profiled;
-    for (int i = 0; i < m->n_kv_classes; i++) {
-        g->classes[i]       = m->kv_class[i];
-        g->classes[i].types = kv_type;
-    }
+    target_set_kv(m, kv);
     *out = g;
     if (!o->alloc(o, &g->picked, CELL_MAX_ROWS * sizeof(int32_t), e) ||
         !o->alloc(o, &g->rows, 2 * STEP_DEFAULT_ROWS * sizeof(int32_t), e) ||
@@ -148,7 +144,7 @@ void cell_rig_free(cell_rig *g)
 /* Sets *out to the pool for lanes of these lengths. Returns false on overflow. */
 static bool pool_spec(const cell_rig *g, const int *slots, kv_pool_spec *out)
 {
-    *out = (kv_pool_spec){.classes = g->classes, .n_classes = g->m->n_kv_classes, .max_lanes = CELL_MAX_ROWS};
+    *out = (kv_pool_spec){.classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = CELL_MAX_ROWS};
     for (int i = 0; i < CELL_MAX_ROWS; i++) {
         size_t bytes = 0;
         if (slots[i] && !kv_bytes_for(out, slots[i], &bytes)) return false;

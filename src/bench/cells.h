@@ -30,7 +30,7 @@ bool cell_parse(cell *out, str line, err *e);
 typedef struct cell_rig cell_rig;
 /* Creates a rig. The model is borrowed. profiled: an ops_profile table below the model's, cleared before each timed
  * run, or NULL. After a failure, too, free *out with cell_rig_free. */
-bool cell_rig_new(cell_rig **out, target *m, cache_types kv_type, const ops *profiled, err *e);
+bool cell_rig_new(cell_rig **out, target *m, const kv_types *kv, const ops *profiled, err *e);
 void cell_rig_free(cell_rig *g); /* accepts NULL */
 /* Plans memory for the cell in addition to earlier ones; cell_run allocates it. ERR_INPUT: the cell exceeds the model's
  * context; ERR_UNAVAILABLE: free_bytes, the free memory of the device, is not enough. */

@@ -55,12 +55,12 @@ bool bench_init_prompts(prompt_maker *p, const opened_model *g, err *e)
     return prompts_init(p, NULL, NULL, g->model->n_vocab, e);
 }
 
-void bench_print_engine(const opened_model *g, const char *path, cache_types kv)
+void bench_print_engine(const opened_model *g, const char *path, const kv_types *kv)
 {
-    char       kv_text[CACHE_TYPES_TEXT];
+    char       kv_text[KV_TYPES_TEXT];
     const ops *o = g->model->o;
     printf("%s on %s (%s kernels), %d threads, K/V %s", cli_path_name(path), g->device.name,
-           o->kernels ? o->kernels : "its own", o->n_threads, cache_types_text(kv, kv_text));
+           o->kernels ? o->kernels : "its own", o->n_threads, kv_types_text(kv, kv_text));
 }
 
 /* --- of the parts that compare methods ----------------------------------------------------------- */

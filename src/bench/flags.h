@@ -53,7 +53,7 @@ bool bench_choose_drafter(shape_flags *f, draft_options *opt, err *e);
 bool bench_init_prompts(prompt_maker *p, const opened_model *g, err *e);
 /* Prints "MODEL on DEVICE (its kernels), threads, K/V", the beginning of the first line of a table, without a newline.
  */
-void bench_print_engine(const opened_model *g, const char *path, cache_types kv);
+void bench_print_engine(const opened_model *g, const char *path, const kv_types *kv);
 
 /* --- of the parts that compare methods ----------------------------------------------------------- */
 typedef struct {

@@ -265,7 +265,7 @@ static void print_cell(const bench *b, int cell)
 
 static void print_table(const bench *b)
 {
-    bench_print_engine(&b->rig.g, flags.with.gen.engine.path, flags.with.gen.engine.kv_type);
+    bench_print_engine(&b->rig.g, flags.with.gen.engine.path, &flags.with.gen.engine.kv.types);
     printf(", %d questions each, answers of up to %d tokens; medians of %d turns with 90%% intervals\n",
            flags.questions, flags.with.gen.max_tokens, flags.repeats);
     printf("users  %-12s %9s  %-19s %9s  %6s %6s\n", "arm", "tok/s", "to off [90%]", "ttft ms", "length", "rate");
@@ -314,7 +314,7 @@ static bool write_json(const bench *b, err *e)
     result_doc   doc;
     json_writer *w = result_begin(&doc, "lanes");
     provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
-                   flags.with.gen.engine.kv_type);
+                   &flags.with.gen.engine.kv.types);
     json_member_int(w, "answer_tokens", flags.with.gen.max_tokens);
     json_member_int(w, "questions", flags.questions);
     json_member_int(w, "repeats", flags.repeats);

@@ -88,9 +88,9 @@ static void cpu_name(char *out, size_t cap)
     if (f) fclose(f);
 }
 
-void provenance_put(const provenance *p, json_writer *w, const opened_model *g, const char *model, cache_types kv)
+void provenance_put(const provenance *p, json_writer *w, const opened_model *g, const char *model, const kv_types *kv)
 {
-    char       kv_text[CACHE_TYPES_TEXT];
+    char       kv_text[KV_TYPES_TEXT];
     const ops *o = g->model->o;
     char       cpu[256];
     cpu_name(cpu, sizeof cpu);
@@ -112,6 +112,6 @@ void provenance_put(const provenance *p, json_writer *w, const opened_model *g, 
     json_member_str(w, "device_name", g->device.what);
     json_member_str(w, "cpu", cpu);
     json_member_int(w, "threads", o->n_threads);
-    json_member_str(w, "kv", cache_types_text(kv, kv_text));
+    json_member_str(w, "kv", kv_types_text(kv, kv_text));
     json_end(w);
 }

@@ -184,7 +184,7 @@ static bool print_json(bench *b, err *e)
     result_doc   doc;
     json_writer *w = result_begin(&doc, "raw");
     provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
-                   flags.with.gen.engine.kv_type);
+                   &flags.with.gen.engine.kv.types);
     json_member_int(w, "prompts", b->rig.prompts.n);
     json_member_int(w, "pairs", b->arms[0].n);
     json_member_int(w, "different_texts", b->n_different);

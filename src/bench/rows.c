@@ -19,7 +19,7 @@ static struct {
     const char    *rows, *contexts, *prefill, *json, *label;
     int            steps, repeats;
     bool           chain, ask, profile, repeats_given, no_hash;
-} flags = {.engine   = {.kv_type = {CACHE_F16, CACHE_F16}},
+} flags = {.engine   = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}},
            .shape    = SHAPE_DEFAULTS,
            .rows     = "1,2,4,8,16,32",
            .contexts = "512",
@@ -166,7 +166,7 @@ static void print_cell(const measured *x)
 
 static void print_table(bench *b)
 {
-    bench_print_engine(&b->g, flags.engine.path, flags.engine.kv_type);
+    bench_print_engine(&b->g, flags.engine.path, &flags.engine.kv.types);
     printf("; median of %d with a 90%% interval, %d steps each\n", flags.repeats, flags.steps);
     printf("%-8s %6s %8s %10s %9s %s\n", "kind", "rows", "context", "ms", "tok/s",
            "[90%]  experts touched per layer: mean, minimum to maximum (if drawn evenly)");
@@ -211,7 +211,7 @@ static bool write_json(bench *b, err *e)
 {
     result_doc   doc;
     json_writer *w = result_begin(&doc, "rows");
-    provenance_put(&b->from, w, &b->g, cli_path_name(flags.engine.path), flags.engine.kv_type);
+    provenance_put(&b->from, w, &b->g, cli_path_name(flags.engine.path), &flags.engine.kv.types);
     json_member_int(w, "steps", flags.steps);
     json_member_int(w, "repeats", flags.repeats);
     json_key(w, "series");
@@ -268,7 +268,7 @@ static bool measure_rows(void *ctx, err *e)
     flags.engine.wrap  = wrap_ops;
     flags.engine.n_ctx = 1; /* the cells have pages of their own */
     if (!cli_open_pages(&b->g, &flags.engine, e) ||
-        !cell_rig_new(&b->rig, b->g.model, flags.engine.kv_type, profiled, e))
+        !cell_rig_new(&b->rig, b->g.model, &flags.engine.kv.types, profiled, e))
         return false;
     if (flags.ask) return answer_stdin(b, e);
     if (flags.json && !provenance_file(&b->from, flags.shape.given ? NULL : flags.engine.path, !flags.no_hash, e))

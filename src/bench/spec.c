@@ -224,7 +224,7 @@ static bool print_json(bench *b, double accept, err *e)
     json_writer *w = result_begin(&doc, "spec");
     json_member_str(w, "device", b->rig.g.model->o->name);
     provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
-                   flags.with.gen.engine.kv_type);
+                   &flags.with.gen.engine.kv.types);
     if (flags.with.shape.given) json_member_str(w, "shape", flags.with.shape.target.name);
     if (b->oracle) json_member_real(w, "accept", accept);
     json_member_int(w, "prompts", b->rig.prompts.n);

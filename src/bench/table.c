@@ -219,7 +219,7 @@ static void print_arm(bench *b, int cell, int k)
 
 static void print_table(bench *b)
 {
-    bench_print_engine(&b->rig.g, flags.with.gen.engine.path, flags.with.gen.engine.kv_type);
+    bench_print_engine(&b->rig.g, flags.with.gen.engine.path, &flags.with.gen.engine.kv.types);
     printf(", %s, answers of %d tokens, temperature %g; medians of %d, ratios to off with 90%% intervals\n",
            flags.session ? "one session" : "clean", b->gen.max_tokens, (double)b->gen.lane.params.temp, flags.repeats);
     printf("%-12s %-12s %9s %8s %8s %8s %-18s %8s %-18s %8s %8s %8s %6s %6s\n", "context", "arm", "ttft ms", "pp tok/s",
@@ -232,10 +232,10 @@ static void print_table(bench *b)
 
 static void put_arm(json_writer *w, const arm_choice *a, const tally *t, const tally *plain)
 {
-    char kv[CACHE_TYPES_TEXT];
+    char kv[KV_TYPES_TEXT];
     json_begin_object(w);
     json_member_str(w, "name", a->name);
-    json_member_str(w, "kv", cache_types_text(flags.with.gen.engine.kv_type, kv));
+    json_member_str(w, "kv", kv_types_text(&flags.with.gen.engine.kv.types, kv));
     json_member_int(w, "answers", t->n);
     json_member_int(w, "reused_tokens", (int64_t)t->reused);
     for (int m = 0; m < METRICS; m++) result_interval(w, metric_names[m], median_of(t, (metric)m));
@@ -270,7 +270,7 @@ static bool write_json(bench *b, err *e)
     json_writer *w = result_begin(&doc, "table");
     json_member_str(w, "mode", flags.session ? "session" : "clean");
     provenance_put(&b->rig.from, w, &b->rig.g, cli_path_name(flags.with.gen.engine.path),
-                   flags.with.gen.engine.kv_type);
+                   &flags.with.gen.engine.kv.types);
     json_member_int(w, "answer_tokens", b->gen.max_tokens);
     json_member_int(w, "repeats", flags.repeats);
     json_member_real(w, "temperature", (double)b->gen.lane.params.temp);

@@ -46,13 +46,34 @@ const char *cli_path_name(const char *path); /* in messages: the path, or for a 
 const char *cli_id(const char *path); /* name on a server: the last part of the path, or a name for parts of nano */
 const char *cli_shown_path(const char *path); /* as the user wrote it: "nano" for nano's parts */
 
+/* The types of K and V that the options give. The parsers keep those of sliding layers and of drafters in step with
+ * --kv until they are given. dest: kv_flags. */
+typedef struct {
+    kv_types types;
+    bool     sliding_given, draft_given;
+} kv_flags;
+bool cli_parse_kv(void *dest, const char *value, err *e);
+bool cli_parse_kv_sliding(void *dest, const char *value, err *e);
+bool cli_parse_kv_draft(void *dest, const char *value, err *e);
+/* clang-format off */
+#define OPT_KV_TYPE(engine, default_type)                                                                              \
+    {.name = "kv", .kind = OPT_PARSED, .dest = &(engine).kv, .arg = "TYPE", .parse = cli_parse_kv,                     \
+     .help = "K/V cache: f16, f32, q8_0, q4_0 or tq3, or K and V apart as in k=q8_0,v=q4_0 (default " default_type ")"}
+#define OPT_KV_SLIDING(engine)                                                                                         \
+    {.name = "kv-sliding", .kind = OPT_PARSED, .dest = &(engine).kv, .arg = "TYPE", .parse = cli_parse_kv_sliding,     \
+     .help = "K/V cache of sliding layers (default: as --kv if that is f16 or f32, else f16)"}
+#define OPT_KV_DRAFT(engine)                                                                                           \
+    {.name = "kv-draft", .kind = OPT_PARSED, .dest = &(engine).kv, .arg = "TYPE", .parse = cli_parse_kv_draft,         \
+     .help = "K/V cache of a DFlash drafter (default: as --kv if that is f16 or f32, else f16)"}
+/* clang-format on */
+
 /* Options for opening a model. cli_open_pages ignores kv_bytes and more_lanes. */
 typedef struct {
     const char *path;             /* resolved by cli_resolve_model; not NULL */
     str         image;            /* a GGUF file in memory, used instead of the path, which is then its name */
     int         device;           /* index into engine_devices */
     int         n_threads, n_ctx; /* 0: the default */
-    cache_types kv_type;
+    kv_flags    kv;
     uint64_t    kv_bytes;     /* K/V memory of the loop; 0: as the context needs */
     int         more_lanes;   /* lanes in addition to the first */
     bool        text;         /* open the tokenizer and the chat format */

@@ -10,10 +10,13 @@ static struct {
     engine_options engine;
     const char    *drafter, *ids, *out;
     int            n_draft;
-} flags = {.n_draft = DEFAULT_DRAFT};
+} flags = {.engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F32)}}, .n_draft = DEFAULT_DRAFT};
 
 static const option opts[] = {
     OPT_ENGINE(flags.engine),
+    OPT_KV_TYPE(flags.engine, "f32"),
+    OPT_KV_SLIDING(flags.engine),
+    OPT_KV_DRAFT(flags.engine),
     {.name = "draft",
      .kind = OPT_STR,
      .dest = &flags.drafter,
@@ -58,7 +61,7 @@ static bool open_drafter(work *w, err *e)
 {
     int             T   = (int)w->ids.n;
     drafter_options opt = {
-        .n_ctx = T > ROOMY_CTX ? T : ROOMY_CTX, .kv_type = {CACHE_F32, CACHE_F32}, .keep_rows = true};
+        .n_ctx = T > ROOMY_CTX ? T : ROOMY_CTX, .kv_type = flags.engine.kv.types.draft, .keep_rows = true};
     return drafter_open(&w->d, w->g.model, w->files, &opt, e) && w->d->lane_new(w->d, &w->lane, e) &&
            w->g.model->capture(w->g.model, w->d->capture_id, w->d->n_capture, e);
 }
@@ -150,8 +153,7 @@ static bool write_results(const work *w, err *e)
 
 static bool open_and_run(work *w, err *e)
 {
-    flags.engine.kv_type = cache_types_both(CACHE_F32);
-    flags.engine.n_ctx   = (int)w->ids.n;
+    flags.engine.n_ctx = (int)w->ids.n;
     if (!checkpoint_open(&w->files, flags.drafter, e) || !cli_open_pages(&w->g, &flags.engine, e)) return false;
     for (size_t i = 0; i < w->ids.n; i++)
         if (w->ids.p[i] >= w->g.model->n_vocab)

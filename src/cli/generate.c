@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-bool generate_parse_kv(void *dest, const char *value, err *e) { return cache_types_parse(dest, str_of(value), e); }
-
 /* --- flags --------------------------------------------------------------------------------------*/
 /* "5:1.5,9:-inf" */
 static bool parse_bias(const char *text, tandem_bias *out, int *n, err *e)
@@ -115,17 +113,24 @@ static void check_method(const tandem_info *i, const generate_flags *f)
                   spec_method_names[f->method]);
 }
 
+void generate_set_kv(tandem_options *o, const kv_types *types, kv_texts text)
+{
+    o->kv_type    = cache_types_text(types->full, text[0]);
+    o->kv_sliding = cache_types_text(types->sliding, text[1]);
+    o->kv_draft   = cache_types_text(types->draft, text[2]);
+}
+
 static void set_options(tandem_options *o, generate_flags *f)
 {
     /* Uses one lane, whose own prefix alone is cached, and allows it the whole K/V memory. */
     static const tandem_setting alone[] = {{"kv_cap", "1"}, {"default_max_tokens", "16777216"}};
     tandem_options_init(o);
-    o->path       = f->engine.path;
-    o->name       = cli_path_name(f->engine.path);
-    o->device     = engine_devices[f->engine.device];
-    o->n_threads  = cli_threads(f->engine.n_threads);
-    o->n_ctx      = f->engine.n_ctx;
-    o->kv_type    = cache_types_text(f->engine.kv_type, f->kv_text);
+    o->path      = f->engine.path;
+    o->name      = cli_path_name(f->engine.path);
+    o->device    = engine_devices[f->engine.device];
+    o->n_threads = cli_threads(f->engine.n_threads);
+    o->n_ctx     = f->engine.n_ctx;
+    generate_set_kv(o, &f->engine.kv.types, f->kv_text);
     o->kv_bytes   = f->engine.kv_bytes;
     o->max_lanes  = 1;
     o->settings   = alone;

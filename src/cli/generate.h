@@ -8,14 +8,16 @@
 
 enum { GENERATE_MAX_CONTEXT = 1 << 24 };
 
+typedef char kv_texts[3][CACHE_TYPES_TEXT];
+
 /* --- flags -------------------------------------------------------------------------------------- */
 typedef struct {
     engine_options     engine;
-    int                max_tokens;                /* -1: no limit */
-    char               kv_text[CACHE_TYPES_TEXT]; /* storage of tandem_options.kv_type; set by generate_open */
-    int                logprobs;                  /* -1: none */
-    int                method;                    /* spec_method or SPEC_AUTO; generate_open sets the default */
-    tandem_speculation spec;                      /* without the method and no_chain_seed: see generate_speculation */
+    int                max_tokens; /* -1: no limit */
+    kv_texts           kv_text;    /* storage of the types in tandem_options; set by generate_open */
+    int                logprobs;   /* -1: none */
+    int                method;     /* spec_method or SPEC_AUTO; generate_open sets the default */
+    tandem_speculation spec;       /* without the method and no_chain_seed: see generate_speculation */
     bool               chain_seed;
     draft_options      draft;
     float              temp, top_p, min_p, repeat, presence, frequency;
@@ -30,16 +32,15 @@ typedef struct {
 
 #define GENERATE_DEFAULTS                                                                                              \
     {                                                                                                                  \
-        .engine = {.kv_type = {CACHE_F16, CACHE_F16}}, .max_tokens = -1, .logprobs = -1, .repeat = 1,                  \
+        .engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}}, .max_tokens = -1, .logprobs = -1, .repeat = 1,           \
         .chain_seed = true                                                                                             \
     }
-bool generate_parse_kv(void *dest, const char *value, err *e); /* dest: cache_types */
+/* Sets the types of K and V of o. The strings are in text. */
+void generate_set_kv(tandem_options *o, const kv_types *types, kv_texts text);
 
 /* The entries of an option table for the flags in `f`. */
 /* clang-format off */
-#define OPT_KV(engine)                                                                                                 \
-    {.name = "kv", .kind = OPT_PARSED, .dest = &(engine).kv_type, .arg = "TYPE", .parse = generate_parse_kv,           \
-     .help = "K/V cache: f16 or f32, or K and V apart as in f16/f32 (default f16)"}
+#define OPT_KV(engine) OPT_KV_TYPE(engine, "f16"), OPT_KV_SLIDING(engine), OPT_KV_DRAFT(engine)
 #define OPT_CONTEXT(engine)                                                                                            \
     {.name = "ctx", .kind = OPT_INT, .dest = &(engine).n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT,       \
      .help = "positions of context (default: the model's, at most 8192)"},                                             \

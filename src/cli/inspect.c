@@ -6,13 +6,16 @@
 #include <stdio.h>
 
 static struct {
-    bool tensors, keys, devices;
-} flags;
+    bool           tensors, keys, devices;
+    engine_options engine; /* its types of K and V are used */
+} flags = {.engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}}};
 
 static const option opts[] = {
     {.name = "tensors", .kind = OPT_FLAG, .dest = &flags.tensors, .help = "list every tensor"},
     {.name = "keys", .kind = OPT_FLAG, .dest = &flags.keys, .help = "list the metadata of a GGUF file"},
     {.name = "devices", .kind = OPT_FLAG, .dest = &flags.devices, .help = "list the devices and their memory"},
+    OPT_KV_TYPE(flags.engine, "f16"),
+    OPT_KV_SLIDING(flags.engine),
     OPT_LOGGING,
 };
 static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano|--devices [FLAGS]",
@@ -94,9 +97,31 @@ static void print_value(const gguf_value *v)
     putchar('\n');
 }
 
+/* Returns the K/V bytes of one position in the layers with full attention, or in all. */
+static size_t kv_bytes(const model_summary *c, bool all)
+{
+    size_t n = 0;
+    for (int i = 0; i < c->n_kv_classes; i++)
+        if (all || !c->kv_class[i].window) n += kv_bytes_per_pos(&c->kv_class[i]);
+    return n;
+}
+
+/* Prints the K/V bytes of a token, and why the types cannot be used, if so. */
+static void print_kv(const model_summary *c)
+{
+    err  e  = {0};
+    bool ok = true;
+    printf("K/V          %zu bytes per token, %zu of them in layers with full attention\n", kv_bytes(c, true),
+           kv_bytes(c, false));
+    for (int i = 0; i < c->n_kv_classes && ok; i++) {
+        ok = cache_types_check(c->kv_class[i].types, c->kv_class[i].head_dim, &e);
+        if (!ok) printf("             %s\n", e.text);
+    }
+}
+
 static void print_summary(const checkpoint *cp, const model_summary *c)
 {
-    char h[32], k[32];
+    char h[32], k[32], types[KV_TYPES_TEXT];
     if (c->state_bytes > 0)
         printf("layers       %d: %d with full attention, %d recurrent\n", c->n_layers, c->n_full,
                c->n_layers - c->n_full);
@@ -106,8 +131,9 @@ static void print_summary(const checkpoint *cp, const model_summary *c)
     printf("width        %d, %d query heads, vocabulary %d, context %d\n", c->n_embd, c->n_heads, c->n_vocab, c->n_ctx);
     if (c->n_experts) printf("experts      %d of width %d, %d at a time\n", c->n_experts, c->n_ff_expert, c->n_used);
     if (c->n_ple) printf("per layer    embeddings of %d; %d layers share K/V\n", c->n_ple, c->n_kv_shared);
-    printf("to run       %s of weights, and %s of K/V cache per 1000 positions (f16)\n", human((double)cp->bytes, h),
-           human(1000 * c->kv_bytes_per_pos, k));
+    printf("to run       %s of weights, and %s of K/V cache per 1000 positions (%s)\n", human((double)cp->bytes, h),
+           human(1000 * (double)kv_bytes(c, true), k), kv_types_text(&flags.engine.kv.types, types));
+    print_kv(c);
     if (c->state_bytes > 0) printf("             %s of state per request\n", human(c->state_bytes, h));
 }
 
@@ -167,7 +193,7 @@ static bool inspect(const char *path, err *e)
     print_types(cp->tensors);
     if (!f)
         print_not_runnable();
-    else if (f->describe(&c, cp, &why))
+    else if (f->describe(&c, cp, &flags.engine.kv.types, &why))
         print_summary(cp, &c);
     else
         printf("to run       not possible: %s\n", why.text);

@@ -7,10 +7,12 @@ static struct {
     engine_options engine;
     const char    *ids, *out;
     bool           hidden;
-} flags;
+} flags = {.engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F32)}}};
 
 static const option opts[] = {
     OPT_ENGINE(flags.engine),
+    OPT_KV_TYPE(flags.engine, "f32"),
+    OPT_KV_SLIDING(flags.engine),
     OPT_IDS(flags.ids),
     OPT_OUTPUT(flags.out),
     {.name = "hidden",
@@ -108,8 +110,7 @@ static bool write_results(const work *w, err *e)
 
 static bool open_and_run(work *w, err *e)
 {
-    flags.engine.kv_type = cache_types_both(CACHE_F32);
-    flags.engine.n_ctx   = (int)w->ids.n;
+    flags.engine.n_ctx = (int)w->ids.n;
     if (!cli_open_pages(&w->g, &flags.engine, e)) return false;
     for (size_t i = 0; i < w->ids.n; i++)
         if (w->ids.p[i] >= w->g.model->n_vocab)

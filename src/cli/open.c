@@ -4,6 +4,30 @@ const char *const engine_devices[] = {"auto",   "cpu",    "ref",    "cpu:base", 
                                       "cuda",   "cuda:0", "cuda:1", "cuda:2",   "cuda:3",   "cuda:4",
                                       "cuda:5", "cuda:6", "cuda:7", NULL};
 
+bool cli_parse_kv(void *dest, const char *value, err *e)
+{
+    kv_flags   *f = dest;
+    cache_types full;
+    if (!cache_types_parse(&full, str_of(value), e)) return false;
+    kv_types all = kv_types_default(full);
+    if (f->sliding_given) all.sliding = f->types.sliding;
+    if (f->draft_given) all.draft = f->types.draft;
+    f->types = all;
+    return true;
+}
+
+bool cli_parse_kv_sliding(void *dest, const char *value, err *e)
+{
+    kv_flags *f = dest;
+    return cache_types_parse(&f->types.sliding, str_of(value), e) && (f->sliding_given = true);
+}
+
+bool cli_parse_kv_draft(void *dest, const char *value, err *e)
+{
+    kv_flags *f = dest;
+    return cache_types_parse(&f->types.draft, str_of(value), e) && (f->draft_given = true);
+}
+
 static bool open_files(opened_model *m, const engine_options *opt, err *e)
 {
     progress_bar bar;
@@ -26,14 +50,14 @@ static bool open_files(opened_model *m, const engine_options *opt, err *e)
 bool cli_open_pages(opened_model *m, const engine_options *opt, err *e)
 {
     if (!open_files(m, opt, e)) return false;
-    if (open_pages(m, opt->kv_type, e)) return true;
+    if (open_pages(m, &opt->kv.types, e)) return true;
     open_close(m);
     return false;
 }
 
 bool cli_open_loop(opened_model *m, const engine_options *opt, err *e)
 {
-    spec_options so = {.max_lanes = 1 + opt->more_lanes, .kv_type = opt->kv_type, .kv_bytes = opt->kv_bytes};
+    spec_options so = {.max_lanes = 1 + opt->more_lanes, .kv_type = opt->kv.types, .kv_bytes = opt->kv_bytes};
     if (!open_files(m, opt, e)) return false;
     if (open_loop(m, &so, e) && spec_lane_new(m->spec, &m->lane, e)) return true;
     open_close(m);

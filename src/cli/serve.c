@@ -10,7 +10,7 @@
 
 static struct {
     engine_options engine;
-    char           kv_text[CACHE_TYPES_TEXT];
+    kv_texts       kv_text;
     int            max_lanes, step_tokens, port, grace_s, hang_s;
     draft_options  draft;
     const char    *settings, *routing_log, *host, *unix_path, *tls_cert, *tls_key, *replica_id;
@@ -19,8 +19,11 @@ static struct {
     uint64_t       request_bytes, body_bytes; /* 0: not given */
     opt_list       set;                       /* NAME=VALUE */
     bool           no_ollama;
-} flags = {
-    .engine = {.kv_type = {CACHE_F16, CACHE_F16}}, .port = 8080, .host = "127.0.0.1", .grace_s = 30, .hang_s = 60};
+} flags = {.engine  = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}},
+           .port    = 8080,
+           .host    = "127.0.0.1",
+           .grace_s = 30,
+           .hang_s  = 60};
 
 static const option opts[] = {
     OPT_ENGINE(flags.engine),
@@ -188,8 +191,8 @@ static bool open_engine(void *ctx, const settings *changed, tandem **out, void (
     o.device    = engine_devices[flags.engine.device];
     o.n_threads = cli_threads(flags.engine.n_threads);
     o.n_ctx     = flags.engine.n_ctx;
-    o.kv_type   = cache_types_text(flags.engine.kv_type, flags.kv_text);
-    o.kv_bytes  = flags.engine.kv_bytes;
+    generate_set_kv(&o, &flags.engine.kv.types, flags.kv_text);
+    o.kv_bytes = flags.engine.kv_bytes;
     if (flags.max_lanes) o.max_lanes = flags.max_lanes;
     if (flags.step_tokens) o.step_tokens = flags.step_tokens;
     o.settings_path = flags.settings;

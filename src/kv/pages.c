@@ -31,6 +31,12 @@ static bool lane_bytes(const kv_pool_spec *spec, int n_slots, size_t max_bytes, 
     return size_mul(out, n_slabs, slab_bytes);
 }
 
+size_t kv_bytes_per_pos(const kv_class_spec *s)
+{
+    size_t page;
+    return kv_page_bytes(s, &page) ? page / KV_PAGE : 0; /* exact: a page is a multiple of KV_UNIT */
+}
+
 bool kv_kept_bytes(const kv_pool_spec *spec, size_t *out)
 {
     size_t bytes = 0, n;

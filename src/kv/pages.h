@@ -96,6 +96,8 @@ typedef struct {
  * lanes together. Both ignore spec->max_bytes, and return false on overflow: *out is undefined then. */
 bool kv_bytes_for(const kv_pool_spec *spec, int n_slots, size_t *out);
 bool kv_kept_bytes(const kv_pool_spec *spec, size_t *out);
+/* Returns the bytes of K and V of one position in all layers of a class, pages rounded up; 0 on overflow. */
+size_t kv_bytes_per_pos(const kv_class_spec *s);
 
 /* Allocates the pool. Sets *out to NULL on failure. `o` and the contexts of the states must outlive the pool; *spec is
  * copied. */

@@ -13,12 +13,13 @@ typedef struct convert_plan convert_plan; /* model/convert_plan.h */
 
 /* The figures of a checkpoint that `tandem inspect` prints. */
 typedef struct {
-    int    n_layers, n_full, window; /* n_full layers attend to all positions, the others to a window */
-    int    n_embd, n_heads, n_vocab, n_ctx;
-    int    n_experts, n_used, n_ff_expert; /* n_experts 0: a dense model */
-    int    n_ple, n_kv_shared;             /* width of per-layer embeddings, 0: none; layers without K/V of their own */
-    double kv_bytes_per_pos;               /* bytes of f16 K and V of one position, all layers */
-    double state_bytes; /* state of the recurrent layers of one request; 0: the other layers have windows */
+    int           n_layers, n_full, window; /* n_full layers attend to all positions, the others to a window */
+    int           n_embd, n_heads, n_vocab, n_ctx;
+    int           n_experts, n_used, n_ff_expert; /* n_experts 0: a dense model */
+    int           n_ple, n_kv_shared; /* width of per-layer embeddings, 0: none; layers without K/V of their own */
+    kv_class_spec kv_class[KV_MAX_CLASSES];
+    int           n_kv_classes;
+    double        state_bytes; /* state of the recurrent layers of one request; 0: the other layers have windows */
 } model_summary;
 
 struct model_family {
@@ -27,7 +28,8 @@ struct model_family {
     /* Opens a target and takes over o, also on failure: *out is NULL then. Fills in all of `target` except family,
      * stop_id, suppress_id, defaults and weight_type, which model_open sets. */
     bool (*open)(target **out, const checkpoint *c, const model_options *opt, ops *o, err *e);
-    bool (*describe)(model_summary *out, const checkpoint *c, err *e); /* reads the configuration only */
+    /* Reads the configuration only. Fills in the page classes for these types. */
+    bool (*describe)(model_summary *out, const checkpoint *c, const kv_types *types, err *e);
     bool (*plan)(convert_plan *p, err *e); /* keys and tensors of a GGUF file made of a Hugging Face directory */
     const chat_format *chat;
     sample_params      sampling; /* where the model's files give no defaults */

@@ -17,6 +17,7 @@
 #include "model/gemma4.h"
 
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/capture.h"
 #include "model/gemma4_roles.h"
@@ -25,6 +26,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct {
     weight *q, *k, *v, *o; /* k, v NULL: the layer has no K/V of its own */
@@ -173,28 +175,80 @@ static bool init_rope(gemma4 *m, const checkpoint *cp, err *e)
     return true;
 }
 
-/* Class by class: the full layers, then the sliding ones; a kind that has no layer has no class. */
-static void init_kv_classes(gemma4 *m)
+/* The page classes of a model, and the class and index of each layer's K/V. */
+typedef struct {
+    kv_class_spec spec[KV_MAX_CLASSES];
+    int           n;
+    int           cls[GEMMA4_MAX_LAYERS], at[GEMMA4_MAX_LAYERS];
+} kv_plan;
+
+/* Returns the last layer of a kind that has K/V of its own: the one whose K/V an MTP assistant reads. */
+static int read_layer(const gemma4_config *c, bool sliding)
 {
-    const gemma4_config *c          = &m->c;
-    target              *t          = &m->t;
-    int                  of_kind[2] = {-1, -1};
+    int last = -1;
+    for (int l = 0; l < c->n_layers; l++)
+        if (c->sliding[l] == sliding && gemma4_kv_donor(c, l) == l) last = l;
+    return last;
+}
+
+/* Makes a class of the full layers and one of the sliding layers. K/V that an MTP assistant reads is never below q8_0,
+ * whether there is an assistant or not, so that the text does not depend on it. Where the type is below, the layer is a
+ * class of its own. */
+static void plan_kv(kv_plan *p, const gemma4_config *c, const kv_types *types)
+{
+    int class_of[2][2] = {{-1, -1}, {-1, -1}}; /* [sliding][read by assistants] */
+    int read[2]        = {read_layer(c, false), read_layer(c, true)};
+    p->n               = 0;
     for (int l = 0; l < c->n_layers; l++) {
-        int    kind = c->sliding[l], d = gemma4_kv_donor(c, l);
-        layer *y = &m->layers[l];
-        if (of_kind[kind] < 0) {
-            of_kind[kind]                = t->n_kv_classes;
-            t->kv_class[t->n_kv_classes] = (kv_class_spec){.n_kv_heads = c->n_kv_heads[l],
-                                                           .head_dim   = c->head_dim[l],
-                                                           .types      = {CACHE_F16, CACHE_F16},
-                                                           .window     = kind ? c->window : 0};
-            t->n_kv_classes++;
+        int         kind = c->sliding[l], d = gemma4_kv_donor(c, l);
+        cache_types type = kind ? types->sliding : types->full, raised = cache_types_at_least(type, CACHE_Q8_0);
+        bool        apart = d == read[kind] && !cache_types_equal(type, raised);
+        int        *cls   = &class_of[kind][apart];
+        if (*cls < 0) {
+            *cls          = p->n;
+            p->spec[p->n] = (kv_class_spec){.n_kv_heads = c->n_kv_heads[l],
+                                            .head_dim   = c->head_dim[l],
+                                            .types      = apart ? raised : type,
+                                            .window     = kind ? c->window : 0};
+            p->n++;
         }
-        y->kv_class = of_kind[kind];
-        y->kv_layer = d == l ? t->kv_class[y->kv_class].n_layers++ : m->layers[d].kv_layer;
-        if (d == l)
-            t->donor[kind] =
-                (kv_donor){true, y->kv_class, y->kv_layer, c->n_kv_heads[l], c->head_dim[l], kind ? c->window : 0};
+        p->cls[l] = *cls;
+        p->at[l]  = d == l ? p->spec[*cls].n_layers++ : p->at[d];
+    }
+}
+
+static int gemma4_kv_classes(const target *t, const kv_types *types, kv_class_spec out[KV_MAX_CLASSES])
+{
+    kv_plan p;
+    plan_kv(&p, &((const gemma4 *)t)->c, types);
+    memcpy(out, p.spec, (size_t)p.n * sizeof *out);
+    return p.n;
+}
+
+static void log_raised(bool sliding, cache_types asked, cache_types got)
+{
+    char a[CACHE_TYPES_TEXT], b[CACHE_TYPES_TEXT];
+    if (!cache_types_equal(asked, got))
+        log_event(LOG_INFO, "kv", "the last %s layer stores K/V as %s instead of %s: MTP assistants read it",
+                  sliding ? "sliding" : "full", cache_types_text(got, a), cache_types_text(asked, b));
+}
+
+static void gemma4_set_kv(target *t, const kv_types *types)
+{
+    gemma4              *m = (gemma4 *)t;
+    const gemma4_config *c = &m->c;
+    kv_plan              p;
+    plan_kv(&p, c, types);
+    for (int l = 0; l < c->n_layers; l++) {
+        m->layers[l].kv_class = p.cls[l];
+        m->layers[l].kv_layer = p.at[l];
+    }
+    for (int kind = 0; kind < 2; kind++) {
+        int l          = read_layer(c, kind);
+        t->donor[kind] = (kv_donor){0};
+        if (l < 0) continue;
+        t->donor[kind] = (kv_donor){true, p.cls[l], p.at[l], c->n_kv_heads[l], c->head_dim[l], kind ? c->window : 0};
+        log_raised(kind, kind ? types->sliding : types->full, p.spec[p.cls[l]].types);
     }
 }
 
@@ -547,9 +601,10 @@ bool gemma4_check(const checkpoint *cp, err *e)
     return ok;
 }
 
-bool gemma4_describe(model_summary *out, const checkpoint *cp, err *e)
+bool gemma4_describe(model_summary *out, const checkpoint *cp, const kv_types *types, err *e)
 {
     gemma4_config c;
+    kv_plan       p;
     if (!gemma4_config_read(&c, cp, e)) return false;
     *out = (model_summary){.n_layers    = c.n_layers,
                            .window      = c.window,
@@ -562,12 +617,10 @@ bool gemma4_describe(model_summary *out, const checkpoint *cp, err *e)
                            .n_ff_expert = c.n_ff_expert,
                            .n_ple       = c.n_ple,
                            .n_kv_shared = c.n_kv_shared};
-    for (int l = 0; l < c.n_layers; l++) {
-        out->n_full += !c.sliding[l];
-        if (gemma4_kv_donor(&c, l) != l) continue;
-        double head = (double)cache_head_bytes(cache_layout_of(CACHE_F16), c.head_dim[l]) / KV_PAGE;
-        out->kv_bytes_per_pos += 2 * c.n_kv_heads[l] * head;
-    }
+    for (int l = 0; l < c.n_layers; l++) out->n_full += !c.sliding[l];
+    plan_kv(&p, &c, types);
+    memcpy(out->kv_class, p.spec, sizeof out->kv_class);
+    out->n_kv_classes = p.n;
     return true;
 }
 
@@ -584,7 +637,9 @@ bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, o
         return false;
     }
     init_target(m, opt);
-    init_kv_classes(m);
+    m->t.kv_classes = gemma4_kv_classes;
+    m->t.set_kv     = gemma4_set_kv;
+    target_set_kv(&m->t, &(kv_types)KV_TYPES_ALL(CACHE_F16));
     bool ok = load_model(&ld, e);
     bind_end(&ld.g.b);
     if (!ok) {

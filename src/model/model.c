@@ -9,6 +9,41 @@
 #include <stdio.h>
 #include <string.h>
 
+/* --- types of K and V ---------------------------------------------------------------------------*/
+kv_types kv_types_default(cache_types full)
+{
+    cache_types others = cache_types_at_least(full, CACHE_F16);
+    return (kv_types){full, others, others};
+}
+
+const char *kv_types_text(const kv_types *t, char out[KV_TYPES_TEXT])
+{
+    kv_types usual = kv_types_default(t->full);
+    char     text[CACHE_TYPES_TEXT];
+    size_t   n = (size_t)snprintf(out, KV_TYPES_TEXT, "%s", cache_types_text(t->full, text));
+    if (!cache_types_equal(t->sliding, usual.sliding))
+        n += (size_t)snprintf(out + n, KV_TYPES_TEXT - n, ", sliding %s", cache_types_text(t->sliding, text));
+    if (!cache_types_equal(t->draft, usual.draft))
+        snprintf(out + n, KV_TYPES_TEXT - n, ", draft %s", cache_types_text(t->draft, text));
+    return out;
+}
+
+int target_kv_classes(const target *t, const kv_types *types, kv_class_spec out[KV_MAX_CLASSES])
+{
+    if (t->kv_classes) return t->kv_classes(t, types, out);
+    for (int i = 0; i < t->n_kv_classes; i++) {
+        out[i]       = t->kv_class[i];
+        out[i].types = out[i].window ? types->sliding : types->full;
+    }
+    return t->n_kv_classes;
+}
+
+void target_set_kv(target *t, const kv_types *types)
+{
+    t->n_kv_classes = target_kv_classes(t, types, t->kv_class);
+    if (t->set_kv) t->set_kv(t, types);
+}
+
 /* --- steps --------------------------------------------------------------------------------------*/
 enum { STEP_FIELDS = 8 }; /* int32 arrays of a step */
 

@@ -66,6 +66,21 @@ typedef struct {
     int  kv_class, kv_layer, n_kv_heads, head_dim, window; /* kv_layer: index in the class; window 0: all positions */
 } kv_donor;
 
+/* Types of K and V by the kind of layer. */
+typedef struct {
+    cache_types full, sliding; /* layers of the target: full attention, sliding */
+    cache_types draft;         /* a drafter's own K/V */
+} kv_types;
+#define KV_TYPES_ALL(t)                                                                                                \
+    {                                                                                                                  \
+        {t, t}, {t, t}, { t, t }                                                                                       \
+    } /* an initialiser */
+/* Returns the defaults for these types of full layers: the others are the same, but not below f16. */
+kv_types kv_types_default(cache_types full);
+/* Writes the types of full layers, and the others where they are not the defaults. Returns out. */
+enum { KV_TYPES_TEXT = 96 };
+const char *kv_types_text(const kv_types *t, char out[KV_TYPES_TEXT]);
+
 typedef struct model_family model_family; /* model/family.h */
 typedef struct target       target;
 struct target {
@@ -74,7 +89,7 @@ struct target {
     queue              *q;
     int                 n_layers, n_embd, n_vocab, n_ctx; /* n_ctx: the model's limit, in tokens */
     int                 max_rows;                         /* maximum rows of a step */
-    kv_class_spec       kv_class[KV_MAX_CLASSES];         /* the caller sets the types before it creates a pool */
+    kv_class_spec       kv_class[KV_MAX_CLASSES];         /* set by target_set_kv; f16 after opening */
     int                 n_kv_classes;
     kv_state_spec       state[KV_MAX_STATES]; /* states of recurrent layers */
     int                 n_states;             /* 0: none */
@@ -88,6 +103,11 @@ struct target {
     int                 n_suppress_ids;
     bool                empty_thought; /* chat: a response without thinking starts with an empty thought */
     sample_params       defaults;      /* sampling defaults of the model's files; else those of the family */
+
+    /* Divides the layers into page classes with these types. Returns their number. Changes nothing. */
+    int (*kv_classes)(const target *t, const kv_types *types, kv_class_spec out[KV_MAX_CLASSES]);
+    /* Makes the next steps use pages of these classes. NULL, both: the classes do not depend on the types. */
+    void (*set_kv)(target *t, const kv_types *types);
 
     /* Selects features, instead of those selected before: the residual stream before layer h (h = n_layers: after the
      * last) for each h in ids, of every row of the next steps, concatenated in `features`
@@ -137,6 +157,10 @@ typedef struct {
  * failure. */
 bool model_open(target **out, const checkpoint *c, const model_options *opt, err *e);
 void model_close(target *t); /* accepts NULL; requires that its pools and drafters are closed */
+/* Sets the types of K and V, and kv_class for the pools that are made afterwards. Not inside a step. */
+void target_set_kv(target *t, const kv_types *types);
+/* Writes the page classes that target_set_kv would set. Returns their number. */
+int target_kv_classes(const target *t, const kv_types *types, kv_class_spec out[KV_MAX_CLASSES]);
 /* Returns the architecture that the file names, such as "gemma4" or "gemma4_text", or "". Borrows from c. */
 str model_arch(const checkpoint *c);
 #endif

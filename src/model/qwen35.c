@@ -338,23 +338,24 @@ static bool load_model(loader *ld, err *e)
     return true;
 }
 
-bool qwen35_describe(model_summary *out, const checkpoint *cp, err *e)
+bool qwen35_describe(model_summary *out, const checkpoint *cp, const kv_types *types, err *e)
 {
     qwen35_config c;
     if (!qwen35_config_read(&c, cp, e)) return false;
-    *out        = (model_summary){.n_layers    = c.n_layers,
-                                  .n_embd      = c.n_embd,
-                                  .n_heads     = c.n_heads,
-                                  .n_vocab     = c.n_vocab,
-                                  .n_ctx       = c.n_ctx,
-                                  .n_experts   = c.n_experts,
-                                  .n_used      = c.n_used,
-                                  .n_ff_expert = c.n_ff_expert};
-    double head = (double)cache_head_bytes(cache_layout_of(CACHE_F16), c.head_dim) / KV_PAGE;
+    *out = (model_summary){.n_layers    = c.n_layers,
+                           .n_embd      = c.n_embd,
+                           .n_heads     = c.n_heads,
+                           .n_vocab     = c.n_vocab,
+                           .n_ctx       = c.n_ctx,
+                           .n_experts   = c.n_experts,
+                           .n_used      = c.n_used,
+                           .n_ff_expert = c.n_ff_expert};
     for (int l = 0; l < c.n_layers; l++) out->n_full += c.full[l];
-    out->kv_bytes_per_pos = 2 * c.n_kv_heads * head * out->n_full;
-    delta_class d         = delta_of(&c);
-    out->state_bytes      = (double)((size_t)(c.n_layers - out->n_full) * delta_state_floats(&d) * sizeof(float));
+    out->kv_class[0] = (kv_class_spec){
+        .n_layers = out->n_full, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .types = types->full};
+    out->n_kv_classes = 1;
+    delta_class d     = delta_of(&c);
+    out->state_bytes  = (double)((size_t)(c.n_layers - out->n_full) * delta_state_floats(&d) * sizeof(float));
     return true;
 }
 

@@ -5,5 +5,5 @@
 
 /* As model_family: open takes over o, also on failure. */
 bool qwen35_open(target **out, const checkpoint *c, const model_options *opt, ops *o, err *e);
-bool qwen35_describe(model_summary *out, const checkpoint *c, err *e);
+bool qwen35_describe(model_summary *out, const checkpoint *c, const kv_types *types, err *e);
 #endif

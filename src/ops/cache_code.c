@@ -90,7 +90,7 @@ static uint16_t encode_q4_0(uint8_t *to, const float *y)
 
 /* --- tq3 ------------------------------------------------------------------------------------------
  * Eight Lloyd-Max levels of a normal distribution, as integers. The scale keeps the length of the group. In a block of
- * 32 codes, code i < 24 is bits 4 (i % 8) .. + 2 of word i / 8; bit b of code 24 + j is bit 4 j + 3 of word b. So a byte
+ * 32 codes, code i < 24 is bits 4 (i % 8) .. + 2 of word i / 8; bit b of code 24 + j is bit 4 j + 3 of word b. So one
  * permute turns a word of eight nibbles into eight levels. */
 const int8_t cache_tq3_level[8] = {-127, -79, -45, -14, 14, 45, 79, 127};
 
@@ -150,8 +150,8 @@ static uint16_t encode_tq3(uint8_t *to, const float *y, int group)
 
 /* --- planes ---------------------------------------------------------------------------------------*/
 typedef struct {
-    uint8_t  *code;  /* of one position */
-    uint16_t *scale; /* likewise; not aligned beyond 2 */
+    uint8_t  *code;  /* codes of one position */
+    uint16_t *scale; /* its scales; aligned to 2 */
     size_t    code_bytes, scale_bytes;
 } cell;
 

@@ -12,6 +12,7 @@ struct tandem {
     arena           mem; /* names and paths */
     tandem_info     info;
     opened_model    m;
+    kv_types        kv;
     sched          *sched;
     routing_log    *log;
     settings_file  *file;    /* NULL: none; guarded by settings_lock */

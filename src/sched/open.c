@@ -190,11 +190,11 @@ bool open_loop(opened_model *m, const spec_options *o, err *e)
     return spec_new(&m->spec, m->model, &so, e);
 }
 
-bool open_pages(opened_model *m, cache_types kv_type, err *e)
+bool open_pages(opened_model *m, const kv_types *types, err *e)
 {
     target    *t = m->model;
     ops_device now;
-    for (int i = 0; i < t->n_kv_classes; i++) t->kv_class[i].types = kv_type;
+    target_set_kv(t, types);
     kv_pool_spec pages = {.classes   = t->kv_class,
                           .n_classes = t->n_kv_classes,
                           .max_lanes = 1,

@@ -1,7 +1,7 @@
 /* sched/open.h - opens a model: its files, tokenizer, chat format and weights, then either the loop of spec/ or pages.
  *
  *      open_model(&m, &options, e) && open_loop(&m, &spec_options, e)     the engine, and benchmarks of the loop
- *      open_model(&m, &options, e) && open_pages(&m, kv_type, e)          commands that run steps by hand
+ *      open_model(&m, &options, e) && open_pages(&m, &kv_types, e)        commands that run steps by hand
  *      open_close(&m)                                                     in any state
  *
  * The files of a model are opened and parsed once. Everything that is read from them (tokenizer, template, weights,
@@ -55,8 +55,8 @@ bool open_model(opened_model *m, const open_options *o, err *e);
  * else four fifths of the free memory, at least what one lane needs. After a failure m is still to be closed, as after
  * a failure of open_pages. */
 bool open_loop(opened_model *m, const spec_options *o, err *e);
-/* Takes pages for one sequence of n_ctx positions, with kv_type for all K/V. */
-bool open_pages(opened_model *m, cache_types kv_type, err *e);
+/* Takes pages of these types for one sequence of n_ctx positions. */
+bool open_pages(opened_model *m, const kv_types *types, err *e);
 void open_close(opened_model *m); /* frees everything and zeroes *m; accepts all zeros */
 
 /* Sets *n_ctx to the default where it is 0: the model's limit, at most 8192. Fails when it is over the model's

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "ops/cache_type.h"
 
 #include <assert.h>
 #include <math.h>
@@ -37,6 +38,12 @@ const setting_info setting_table[] = {
      "weights that share a scale: 32"},
     {"default_max_tokens", SETTING_INT, AT(default_max_tokens), 1, 1 << 30, NULL, "8192", NULL, true,
      "default maximum of tokens in a response"},
+    {"kv_type", SETTING_TEXT, AT(kv_type), 0, 0, NULL, "", NULL, false,
+     "types of K and V, such as q8_0 or k=q8_0,v=q4_0; empty: as --kv"},
+    {"kv_sliding", SETTING_TEXT, AT(kv_sliding), 0, 0, NULL, "", NULL, false,
+     "the same for sliding layers; empty: as --kv-sliding"},
+    {"kv_draft", SETTING_TEXT, AT(kv_draft), 0, 0, NULL, "", NULL, false,
+     "the same for the K/V of a DFlash drafter; empty: as --kv-draft"},
     {"kv_cap", SETTING_REAL, AT(kv_cap), 0.01, 1, NULL, "0.9", NULL, false,
      "share of the K/V pool that requests may reserve"},
     {"max_mask_ms", SETTING_INT, AT(max_mask_ms), 1, 3600000, "none", "10000", NULL, true,
@@ -234,6 +241,14 @@ void settings_note(settings *s, const setting_info *info, setting_source from)
     s->source[info - setting_table] = (uint8_t)from;
 }
 
+static bool check_types(const char *name, const char *text, err *e)
+{
+    cache_types t;
+    if (!text[0] || cache_types_parse(&t, str_of(text), e)) return true;
+    err_wrap(e, "%s", name);
+    return err_blame(e, name, 0);
+}
+
 bool settings_check(const settings *s, err *e)
 {
     int64_t weight = s->dflash_draft_quant_weight_bits, row = s->dflash_draft_quant_activation_bits,
@@ -250,7 +265,8 @@ bool settings_check(const settings *s, err *e)
         return err_set(e, ERR_INPUT, "dflash_draft_quant_group_size is %lld, expected 32, the block of q4_0 and q8_0",
                        (long long)group),
                err_blame(e, "dflash_draft_quant_group_size", 0);
-    return true;
+    return check_types("kv_type", s->kv_type, e) && check_types("kv_sliding", s->kv_sliding, e) &&
+           check_types("kv_draft", s->kv_draft, e);
 }
 
 bool settings_check_device(const settings *s, const char *device, err *e)

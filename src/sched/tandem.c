@@ -49,27 +49,40 @@ static bool in_range(const char *name, double x, double min, double max, err *e)
            err_set(e, ERR_INPUT, "%s must be between %.10g and %.10g, got %.10g", name, min, max, x);
 }
 
+/* Parses types of K and V. Sets *out unless text is NULL or empty. */
+static bool read_types(const char *name, const char *text, cache_types *out, err *e)
+{
+    return !text || !text[0] || cache_types_parse(out, str_of(text), e) || err_wrap(e, "%s", name);
+}
+
+/* Sets *out to the types of the options and of the settings, which replace them. */
+static bool choose_kv_types(kv_types *out, const tandem_options *o, const settings *s, err *e)
+{
+    cache_types full = cache_types_both(CACHE_F16);
+    if (!read_types("kv_type", o->kv_type, &full, e) || !read_types("kv_type", s->kv_type, &full, e)) return false;
+    *out = kv_types_default(full);
+    return read_types("kv_sliding", o->kv_sliding, &out->sliding, e) &&
+           read_types("kv_sliding", s->kv_sliding, &out->sliding, e) &&
+           read_types("kv_draft", o->kv_draft, &out->draft, e) && read_types("kv_draft", s->kv_draft, &out->draft, e);
+}
+
 static bool check_options(const tandem_options *o, err *e)
 {
-    cache_types t;
     if (!o->path) return err_set(e, ERR_INPUT, "no path of a model is given");
-    if (!cache_types_parse(&t, str_of(o->kv_type), e)) return err_wrap(e, "kv_type");
     return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, TANDEM_MAX_PROMPT, e) &&
            in_range("max_lanes", o->max_lanes, 1, TANDEM_MAX_LANES, e) &&
            in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16, TANDEM_MAX_STEP_TOKENS, e) &&
            in_range("wake_ms", o->wake_ms, 0, 1000, e) && in_range("n_drafters", o->n_drafters, 0, 64, e);
 }
 
-/* check_options accepted the text. */
-static cache_types kv_type_of(const tandem_options *o)
-{
-    cache_types t = cache_types_both(CACHE_F16);
-    cache_types_parse(&t, str_of(o->kv_type), NULL);
-    return t;
-}
-
 /* Names and paths are wanted for longer than the call. */
 static const char *keep_name(tandem *t, const char *s) { return arena_str(&t->mem, str_of(s)); }
+
+static const char *keep_types(tandem *t, cache_types types)
+{
+    char text[CACHE_TYPES_TEXT];
+    return keep_name(t, cache_types_text(types, text));
+}
 
 static bool set_one(settings *s, const char *name, const char *value, err *e)
 {
@@ -126,7 +139,7 @@ static bool open_files(tandem *t, const tandem_options *o, const engine_extra *x
 static bool open_lanes(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
     spec_options so = {.max_lanes = o->max_lanes,
-                       .kv_type   = kv_type_of(o),
+                       .kv_type   = t->kv,
                        .kv_bytes  = (size_t)o->kv_bytes,
                        .kv_cap    = s->kv_cap,
                        .no_prefix = o->no_prefix};
@@ -152,7 +165,7 @@ static bool draft_source(tandem *t, const tandem_options *o, const settings *s, 
     *out = (spec_draft_source){.path        = keep_name(t, d->path),
                                .name        = d->name ? keep_name(t, d->name) : NULL,
                                .shown       = d->shown ? keep_name(t, d->shown) : NULL,
-                               .opt         = {.n_ctx = d->n_ctx, .kv_type = kv_type_of(o)},
+                               .opt         = {.n_ctx = d->n_ctx, .kv_type = t->kv.draft},
                                .lazy        = d->lazy || s->dflash_lazy_drafter,
                                .fingerprint = wants_fingerprints(o),
                                .method      = method,
@@ -212,11 +225,12 @@ static bool add_drafters(tandem *t, const tandem_options *o, const settings *s, 
 /* --- the engine ---------------------------------------------------------------------------------*/
 static void fill_info(tandem *t, const tandem_options *o)
 {
-    tandem_info *i = &t->info;
-    char         kv_text[CACHE_TYPES_TEXT];
+    tandem_info *i   = &t->info;
     i->family        = t->m.model->family->name;
     i->device        = t->m.model->o->name;
-    i->kv_type       = keep_name(t, cache_types_text(kv_type_of(o), kv_text));
+    i->kv_type       = keep_types(t, t->kv.full);
+    i->kv_sliding    = keep_types(t, t->kv.sliding);
+    i->kv_draft      = keep_types(t, t->kv.draft);
     i->n_threads     = t->m.model->o->n_threads;
     i->n_vocab       = t->m.model->n_vocab;
     i->n_layers      = t->m.model->n_layers;
@@ -227,6 +241,11 @@ static void fill_info(tandem *t, const tandem_options *o)
     i->n_params      = t->m.model->n_params;
     i->quantisation  = quant_name(t->m.model->weight_type);
     i->has_tokenizer = t->m.tok;
+    for (int k = 0; k < t->m.model->n_kv_classes; k++) {
+        const kv_class_spec *c = &t->m.model->kv_class[k];
+        i->kv_bytes_per_token += kv_bytes_per_pos(c);
+        if (!c->window) i->kv_bytes_per_token_full += kv_bytes_per_pos(c);
+    }
 }
 
 static bool open_log(tandem *t, const tandem_options *o, const settings *s, err *e)
@@ -273,8 +292,8 @@ static void make_fingerprint(tandem *t, const settings *s)
     sha256             sum;
     char               hex[65];
     buf_init(&text, 1 << 20);
-    buf_printf(&text, "%s\n%s\n%s\n%s\n%d\n", tandem_version(), i->fingerprint[0] ? i->fingerprint : i->path, i->device,
-               i->kv_type, i->n_ctx);
+    buf_printf(&text, "%s\n%s\n%s\n%s\n%s\n%d\n", tandem_version(), i->fingerprint[0] ? i->fingerprint : i->path,
+               i->device, i->kv_type, i->kv_sliding, i->n_ctx);
     put_settings(s, &text);
     sha256_init(&sum);
     sha256_put(&sum, text.p, text.n);
@@ -299,7 +318,7 @@ static bool open_engine(tandem *t, const tandem_options *o, const engine_extra *
     t->info.name  = keep_name(t, o->name ? o->name : o->path);
     t->info.path  = keep_name(t, o->path);
     t->info.shown = keep_name(t, o->shown ? o->shown : o->path);
-    if (!open_settings(t, o, x->changed, &s, e) || !open_files(t, o, x, e) ||
+    if (!open_settings(t, o, x->changed, &s, e) || !choose_kv_types(&t->kv, o, &s, e) || !open_files(t, o, x, e) ||
         !settings_check_device(&s, t->m.model->o->name, e) || !open_lanes(t, o, &s, e) || !add_drafters(t, o, &s, e))
         return false;
     fill_info(t, o);

@@ -165,6 +165,8 @@ static void keep_info(model_life *l, const tandem *t)
     keep_text(l, &l->info.fingerprint);
     keep_text(l, &l->info.device);
     keep_text(l, &l->info.kv_type);
+    keep_text(l, &l->info.kv_sliding);
+    keep_text(l, &l->info.kv_draft);
     keep_text(l, &l->info.quantisation);
     l->n_drafters = tandem_drafters(t, l->drafter);
     for (int i = 0; i < l->n_drafters; i++) {

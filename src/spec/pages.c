@@ -26,10 +26,7 @@ bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
         *out = o->kv_bytes;
         return true;
     }
-    for (int i = 0; i < t->n_kv_classes; i++) {
-        typed[i]       = t->kv_class[i];
-        typed[i].types = o->kv_type;
-    }
+    alone.n_classes     = target_kv_classes(t, &o->kv_type, typed);
     alone.classes       = typed;
     alone.max_kept_rows = 0; /* counted once for all lanes */
     return kv_bytes_for(&alone, pool.max_slots, out) && size_mul(out, *out, (size_t)o->max_lanes) &&

@@ -10,11 +10,6 @@ enum {
 }; /* logit changes of several rows are uploaded together: room in addition to one per token */
 
 /* --- one per target -----------------------------------------------------------------------------*/
-static void set_kv_type(target *t, cache_types types)
-{
-    for (int i = 0; i < t->n_kv_classes; i++) t->kv_class[i].types = types;
-}
-
 static bool take_scratch(spec *s, err *e)
 {
     const ops *o    = s->t->o;
@@ -57,7 +52,7 @@ bool spec_new(spec **out, target *t, const spec_options *o, err *e)
     s->opt       = *o;
     s->mask_work = INT64_MAX;
     s->lanes     = xnew_n(spec_lane *, (size_t)o->max_lanes);
-    set_kv_type(t, o->kv_type);
+    target_set_kv(t, &o->kv_type);
     if (open_pool(s, 0, e) && take_scratch(s, e)) {
         s->slots[DRAFTER_NGRAM] = (draft_slot){.given = true, .d = drafter_open_ngram(t, o->n_ctx + 1)};
         *out                    = s;

@@ -68,13 +68,13 @@ typedef struct {
 } spec_round;
 
 typedef struct {
-    int         n_ctx; /* maximum positions per lane */
-    int         max_lanes;
-    cache_types kv_type;
-    size_t      kv_bytes;   /* limit for all K/V; 0: as much as max_lanes lanes of n_ctx need */
-    double      kv_cap;     /* share of the pool that reservations may take; 0: all */
-    bool        no_prefix;  /* no prefix cache */
-    int32_t     save_every; /* positions of a prompt between saved recurrent states; 0: 4096 */
+    int      n_ctx; /* maximum positions per lane */
+    int      max_lanes;
+    kv_types kv_type;    /* its draft part is not used: spec_draft_source has the drafter's */
+    size_t   kv_bytes;   /* limit for all K/V; 0: as much as max_lanes lanes of n_ctx need */
+    double   kv_cap;     /* share of the pool that reservations may take; 0: all */
+    bool     no_prefix;  /* no prefix cache */
+    int32_t  save_every; /* positions of a prompt between saved recurrent states; 0: 4096 */
     void (*on_round)(void *ctx, const spec_round *r); /* called for each round that planned a draft; may be NULL */
     void *on_round_ctx;
 } spec_options;

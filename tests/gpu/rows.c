@@ -48,7 +48,7 @@ static device *open_device(const char *name, int n_tokens)
     device *d   = xnew(device);
     d->n_tokens = n_tokens;
     rig_open(&d->g, &(rig_options){.device = name,
-                                   .loop   = {.n_ctx = 512, .max_lanes = LANES, .kv_type = {CACHE_F16, CACHE_F16}}});
+                                   .loop   = {.n_ctx = 512, .max_lanes = LANES, .kv_type = KV_TYPES_ALL(CACHE_F16)}});
     if (d->g.n_samples < LANES) fail("there are too few prompts");
     for (int i = 0; i < LANES; i++)
         if (!spec_lane_new(d->g.spec, &d->lane[i], NULL)) fail("there are too few lanes");

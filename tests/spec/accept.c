@@ -177,7 +177,7 @@ int main(int argc, char **argv)
                                 .n_drafters = 1,
                                 .samples    = argv[4],
                                 .draft_ctx  = draft_ctx,
-                                .loop       = {.n_ctx = 12288, .max_lanes = 1, .kv_type = {CACHE_F32, CACHE_F32}}});
+                                .loop       = {.n_ctx = 12288, .max_lanes = 1, .kv_type = KV_TYPES_ALL(CACHE_F32)}});
     if (!spec_lane_new(g.spec, &l, NULL)) return 1;
     if (strcmp(argv[1], "long") == 0)
         code = after_long(&g, l, &how, every, number(argc, argv, 9, 1024));

@@ -1,11 +1,13 @@
 /* Speculation never changes the text: every way of drafting against plain decoding, token for token, on nano.
  *
- *     spec_exact [PROMPTS] [TOKENS]
+ *     spec_exact [PROMPTS] [TOKENS] [KV]
  *
- * For each prompt and each way of sampling: the plain answer, then the answer with every method, from the same seed. Some
- * answers keep only a part of what a round decided, as a stop or a limit inside a block does; some run beside other lanes
- * in the same steps. In the cells of a method guesses must have been both accepted and rejected: a method that silently
- * ran plainly fails. With TOKENS it goes on over the prompts, with new seeds, until so many were compared. */
+ * For each prompt and each way of sampling: the plain answer, then the answer with every method, from the same seed.
+ * Some answers keep only a part of what a round decided, as a stop or a limit inside a block does; some run together
+ * with other lanes in the same steps. In the cells of a method, draft tokens must have been both accepted and rejected:
+ * a method that silently ran plainly fails. With TOKENS it repeats the prompts with new seeds until that number of
+ * tokens was compared. KV is the type of all K and V, such as q8_0/q4_0 (default f16), or "all": one run for each of a
+ * list with scales. */
 #include "rig.h"
 
 #include "base/mem.h"
@@ -212,16 +214,17 @@ static bool print_table(int n_prompts, int n_together, int wrong_together)
     return ok;
 }
 
-int main(int argc, char **argv)
+static bool run_types(int n_prompts, long enough, cache_types types)
 {
-    int        n_prompts = argc > 1 ? atoi(argv[1]) : 20;
-    long       enough = argc > 2 ? atol(argv[2]) : 0, n = 0;
     rig        g;
     spec_lane *lanes[LANES];
+    long       n     = 0;
     int        wrong = 0, together = 0;
-    rig_open(&g, &(rig_options){.loop = {.n_ctx = 1024, .max_lanes = LANES, .kv_type = {CACHE_F16, CACHE_F16}}});
+    char       text[CACHE_TYPES_TEXT];
+    memset(cells, 0, sizeof cells);
+    rig_open(&g, &(rig_options){.loop = {.n_ctx = 1024, .max_lanes = LANES, .kv_type = {types, types, types}}});
     for (int i = 0; i < LANES; i++)
-        if (!spec_lane_new(g.spec, &lanes[i], NULL)) return 1;
+        if (!spec_lane_new(g.spec, &lanes[i], NULL)) exit(1);
     if (n_prompts > g.n_samples) n_prompts = g.n_samples;
     for (long pass = 0; pass == 0 || n < enough; pass++)
         for (int i = 0; i < n_prompts && (pass == 0 || n < enough); i++) /* spread over the classes */
@@ -229,7 +232,27 @@ int main(int argc, char **argv)
     for (int first = 0; first + LANES <= n_prompts && first + LANES <= 64; first += LANES, together++)
         wrong += try_together(&g, lanes, first);
     for (int i = 0; i < LANES; i++) spec_lane_free(lanes[i]);
+    printf("K/V %s\n", cache_types_text(types, text));
     bool ok = print_table(n_prompts, together, wrong);
     rig_close(&g);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const scaled[]  = {"q8_0", "q8_0/q4_0", "q4_0", "q8_0/tq3", "tq3", "f16/q4_0"};
+    int                      n_prompts = argc > 1 ? atoi(argv[1]) : 20;
+    long                     enough    = argc > 2 ? atol(argv[2]) : 0;
+    const char              *kv        = argc > 3 ? argv[3] : "f16";
+    bool                     all = !strcmp(kv, "all"), ok = true;
+    for (size_t i = 0; i < (all ? COUNT(scaled) : 1); i++) {
+        cache_types types;
+        err         e = {0};
+        if (!cache_types_parse(&types, str_of(all ? scaled[i] : kv), &e)) {
+            fprintf(stderr, "%s\n", e.text);
+            return 2;
+        }
+        ok = run_types(n_prompts, enough, types) && ok;
+    }
     return ok ? 0 : 1;
 }

@@ -89,7 +89,7 @@ static void spoil_drafters(rig *g)
 static void open_arms(arm *a, rig *without, rig *with)
 {
     rig_options o = {
-        .device = "cpu", .n_threads = 1, .loop = {.n_ctx = 1024, .max_lanes = 2, .kv_type = {CACHE_F16, CACHE_F16}}};
+        .device = "cpu", .n_threads = 1, .loop = {.n_ctx = 1024, .max_lanes = 2, .kv_type = KV_TYPES_ALL(CACHE_F16)}};
     rig_open(with, &o);
     o.n_drafters = -1;
     rig_open(without, &o);

@@ -70,7 +70,7 @@ void rig_open(rig *g, const rig_options *o)
     need(spec_new(&g->spec, g->model, &o->loop, &e), &e);
     for (int i = 0; i < (o->n_drafters ? o->n_drafters : 2); i++) {
         const char       *path = rig_path(o->drafters[i] ? o->drafters[i] : nano[i], arena_alloc(&g->mem, 4096));
-        spec_draft_source src  = {.path = path, .opt = {.kv_type = o->loop.kv_type, .n_ctx = o->draft_ctx}};
+        spec_draft_source src  = {.path = path, .opt = {.kv_type = o->loop.kv_type.draft, .n_ctx = o->draft_ctx}};
         need(spec_add_drafter(g->spec, &src, &e), &e);
     }
     rig_read_samples(g, o->samples ? o->samples : RIG_SAMPLES);

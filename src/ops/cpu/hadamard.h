@@ -1,5 +1,5 @@
-/* ops/cpu/hadamard.h - the rotation of cache_code.h, eight channels at a time. It gives the same bits, because each value
- * is made of the same sums and differences. */
+/* ops/cpu/hadamard.h - the rotation of cache_code.h, eight channels at a time. It gives the same bits: each value is
+ * made of the same sums and differences. */
 #ifndef TANDEM_OPS_CPU_HADAMARD_H
 #define TANDEM_OPS_CPU_HADAMARD_H
 #include "ops/cache_code.h"

@@ -60,7 +60,7 @@ static void run_cells(test_case *t, target *m)
     static const char *const text[] = {"rows 5 70 2", "chain 9 100 1", "prefill 300", "rows 1 0 1", "prefill 20 260"};
     cell_rig                *g      = NULL;
     err                      e      = {0};
-    CHECK_OK(cell_rig_new(&g, m, cache_types_both(CACHE_F16), NULL, &e), e);
+    CHECK_OK(cell_rig_new(&g, m, &(kv_types)KV_TYPES_ALL(CACHE_F16), NULL, &e), e);
     for (size_t i = 0; i < COUNT(text); i++) {
         cell            c;
         double          ms    = 0;
@@ -96,7 +96,7 @@ TEST(bench_cells_without_room_are_refused)
     err       e = {0};
     double    ms;
     if (!m) return;
-    CHECK_OK(cell_rig_new(&g, m, cache_types_both(CACHE_F32), NULL, &e), e);
+    CHECK_OK(cell_rig_new(&g, m, &(kv_types)KV_TYPES_ALL(CACHE_F32), NULL, &e), e);
     CHECK(!cell_reserve(g, &(cell){CELL_ROWS, 64, 4000, 1}, 1 << 20, &e) && strstr(e.text, "of memory"));
     CHECK(!cell_reserve(g, &(cell){CELL_ROWS, 1, 1 << 22, 1}, 1 << 30, &e) && strstr(e.text, "limit"));
     CHECK_OK(cell_reserve(g, &(cell){CELL_ROWS, 2, 40, 1}, 1 << 20, &e), e);

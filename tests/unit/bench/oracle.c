@@ -35,7 +35,7 @@ static bool open_rig(test_case *t, rig *g, const char *device)
     err e = {0};
     *g    = (rig){.o = oracle_new(1)};
     if (!open_model(t, g, device)) return false;
-    spec_options      so  = {.n_ctx = 1024, .max_lanes = 2, .kv_type = {CACHE_F16, CACHE_F16}};
+    spec_options      so  = {.n_ctx = 1024, .max_lanes = 2, .kv_type = KV_TYPES_ALL(CACHE_F16)};
     spec_draft_source src = {.name     = "shape",
                              .image    = g->image[1].bytes,
                              .wrap     = oracle_wrap,

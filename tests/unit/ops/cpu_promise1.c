@@ -324,7 +324,7 @@ static void cache_init(cache *k, const row_case *rc, int turn)
                              .n_kv_heads   = rc->n_kv_heads,
                              .head_dim     = rc->head_dim,
                              .types        = rc->kv_type};
-    size_t page = N_LAYERS * kv_layer_bytes(&k->c) / KV_UNIT;
+    size_t page = (N_LAYERS * kv_layer_bytes(&k->c) + KV_UNIT - 1) / KV_UNIT;
     k->pool     = xalloc((size_t)n_pages * page * KV_UNIT);
     k->c.pool   = at(k->pool);
     for (int i = 0; i < n_pages; i++) k->table[i] = (int32_t)((size_t)((i * 5 + turn) % n_pages) * page);
@@ -373,6 +373,9 @@ static const row_case ATTENTION[] = {
     {.kv_type = {CACHE_F16, CACHE_F16}, .head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .window = 70, .ahead = 15},
     {.kv_type = {CACHE_F16, CACHE_F16}, .head_dim = 64, .n_heads = 4, .n_kv_heads = 2, .window = 0, .ahead = -1},
     {.kv_type = {CACHE_F32, CACHE_F32}, .head_dim = 64, .n_heads = 2, .n_kv_heads = 2, .window = 5, .ahead = -5},
+    {.kv_type = {CACHE_Q8_0, CACHE_Q8_0}, .head_dim = 128, .n_heads = 4, .n_kv_heads = 1, .window = 0},
+    {.kv_type = {CACHE_Q4_0, CACHE_TQ3}, .head_dim = 64, .n_heads = 6, .n_kv_heads = 2, .window = 70},
+    {.kv_type = {CACHE_TQ3, CACHE_Q4_0}, .head_dim = 64, .n_heads = 3, .n_kv_heads = 1, .window = 0, .ahead = 15},
 };
 
 static void fill_lanes(const bed *b, const cache *k)

@@ -169,6 +169,7 @@ TEST(settings_round_trip)
             if (info->kind == SETTING_REAL)
                 v = (json_value){.kind = JSON_REAL, .d = info->min + x * (info->max - info->min)};
             if (info->kind == SETTING_TEXT) v = (json_value){.kind = JSON_STRING, .s = STR("a \"b\"/\xc3\xa9\n")};
+            if (info->kind == SETTING_TEXT && str_starts(str_of(info->name), "kv_")) v.s = STR("k=q8_0,v=tq3");
             if (info->word && test_rand(&seed) % 3 == 0) v = (json_value){.kind = JSON_NULL};
             if (!strncmp(info->name, "dflash_draft_quant_", 19) && info->kind == SETTING_INT) continue;
             CHECK_OK(settings_set(&s, info, &v, &e), e);

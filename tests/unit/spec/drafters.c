@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-static const spec_options two_lanes = {.n_ctx = 256, .max_lanes = 2, .kv_type = {CACHE_F16, CACHE_F16}};
+static const spec_options two_lanes = {.n_ctx = 256, .max_lanes = 2, .kv_type = KV_TYPES_ALL(CACHE_F16)};
 
 /* Decodes n tokens in the rig's first lane, all of which are kept. */
 static void decode(test_case *t, spec_rig *g, const lane_options *o, int n, tandem_spec_counts *out)
@@ -372,7 +372,7 @@ TEST(spec_kv_sizes)
         CHECK(spec_kv_bytes(g.m, &so, &two));
         CHECK_INT(two, 2 * one);
         CHECK_INT(spec_kv_bytes_total(g.s), two); /* no more than it takes */
-        so.kv_type = cache_types_both(CACHE_F32);
+        so.kv_type = (kv_types)KV_TYPES_ALL(CACHE_F32);
         CHECK(spec_kv_bytes(g.m, &so, &typed) && typed > two);
         CHECK(g.m->kv_class[0].types.k == CACHE_F16); /* asking changes nothing */
         so.kv_bytes = 12345678;
@@ -436,7 +436,7 @@ TEST(spec_gives_the_memory_of_the_device_back)
 /* The smallest pool that holds a request has no room for the drafter's context too: it goes on without, and says why. */
 TEST(spec_goes_without_a_drafter_whose_context_does_not_fit)
 {
-    spec_options so      = {.n_ctx = 1024, .max_lanes = 1, .kv_type = {CACHE_F16, CACHE_F16}};
+    spec_options so      = {.n_ctx = 1024, .max_lanes = 1, .kv_type = KV_TYPES_ALL(CACHE_F16)};
     bool         without = false, with = false;
     for (so.kv_bytes = 1 << 19; so.kv_bytes < 1 << 26 && !with; so.kv_bytes += so.kv_bytes / 4) {
         spec_rig     g;

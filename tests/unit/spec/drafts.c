@@ -96,7 +96,7 @@ static bool open_world(test_case *t, world *w, story *stories, const shape *sh, 
     checkpoint_close(cp);
     spec_options so = {.n_ctx        = CTX,
                        .max_lanes    = sh->n_lanes,
-                       .kv_type      = {CACHE_F16, CACHE_F16},
+                       .kv_type      = KV_TYPES_ALL(CACHE_F16),
                        .no_prefix    = sh->no_prefix,
                        .on_round     = on_round,
                        .on_round_ctx = w};

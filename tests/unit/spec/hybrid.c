@@ -33,7 +33,7 @@ static bool open_stage(test_case *t, stage *g)
     err           e  = {0};
     checkpoint   *cp = NULL;
     model_options mo = {.device = "cpu", .n_threads = 1};
-    spec_options  so = {.n_ctx = 256, .max_lanes = LANES, .kv_type = {CACHE_F16, CACHE_F16}, .save_every = 32};
+    spec_options  so = {.n_ctx = 256, .max_lanes = LANES, .kv_type = KV_TYPES_ALL(CACHE_F16), .save_every = 32};
     *g               = (stage){0};
     if (!CHECK_OK(checkpoint_open(&cp, test_path("tests/golden/qwen35-dense"), &e), e)) return false;
     bool ok = CHECK_OK(model_open(&g->m, cp, &mo, &e), e) && CHECK_OK(spec_new(&g->s, g->m, &so, &e), e);

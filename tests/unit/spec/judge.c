@@ -83,7 +83,7 @@ static bool open_court(test_case *t, court *c)
     *c              = (court){.t = t};
     spec_options so = {.n_ctx        = CTX,
                        .max_lanes    = LANES,
-                       .kv_type      = {CACHE_F16, CACHE_F16},
+                       .kv_type      = KV_TYPES_ALL(CACHE_F16),
                        .on_round     = look_at_round,
                        .on_round_ctx = c};
     if (!spec_rig_open(t, &c->r, &so, true)) return false;

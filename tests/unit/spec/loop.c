@@ -30,7 +30,7 @@ static bool open_threaded(test_case *t, loop *g, int n_ctx, const char *device, 
     if (!CHECK_OK(checkpoint_open(&cp, test_path("models/nano/target.gguf"), &e), e)) return false;
     bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
     checkpoint_close(cp);
-    spec_options so = {.n_ctx = n_ctx, .max_lanes = 2, .kv_type = {CACHE_F16, CACHE_F16}};
+    spec_options so = {.n_ctx = n_ctx, .max_lanes = 2, .kv_type = KV_TYPES_ALL(CACHE_F16)};
     return ok && CHECK_OK(spec_new(&g->s, g->m, &so, &e), e) && CHECK_OK(spec_lane_new(g->s, &g->l, &e), e);
 }
 
@@ -543,7 +543,7 @@ TEST(spec_keeps_nothing_when_told_so)
 {
     loop g;
     if (open_as(t, &g,
-                &(spec_options){.n_ctx = 256, .max_lanes = 1, .kv_type = {CACHE_F16, CACHE_F16}, .no_prefix = true})) {
+                &(spec_options){.n_ctx = 256, .max_lanes = 1, .kv_type = KV_TYPES_ALL(CACHE_F16), .no_prefix = true})) {
         answer_with(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 40);
         CHECK(spec_kv_pinned(g.s) > 0);
         CHECK_INT(begin_under(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 0), 0);
@@ -558,7 +558,7 @@ TEST(spec_keeps_nothing_when_told_so)
 TEST(spec_forgets_what_was_left)
 {
     loop g;
-    if (open_as(t, &g, &(spec_options){.n_ctx = 256, .max_lanes = 1, .kv_type = {CACHE_F16, CACHE_F16}})) {
+    if (open_as(t, &g, &(spec_options){.n_ctx = 256, .max_lanes = 1, .kv_type = KV_TYPES_ALL(CACHE_F16)})) {
         answer_with(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 40);
         CHECK_INT(begin_under(t, &g, SPEC_DFLASH, prompt, N_PROMPT, 0), 16);
         spec_lane_end(g.l);
@@ -580,7 +580,7 @@ TEST(spec_reserves_before_it_begins)
     lane_request r = {.opt = with(SPEC_DFLASH), .prompt = prompt, .n_prompt = N_PROMPT, .max_new = 120};
     if (open_as(
             t, &g,
-            &(spec_options){.n_ctx = 2048, .max_lanes = 3, .kv_type = {CACHE_F16, CACHE_F16}, .kv_bytes = 3 << 20})) {
+            &(spec_options){.n_ctx = 2048, .max_lanes = 3, .kv_type = KV_TYPES_ALL(CACHE_F16), .kv_bytes = 3 << 20})) {
         spec_lane *l[3] = {g.l};
         int        n    = 0;
         for (int i = 1; i < 3; i++) CHECK_OK(spec_lane_new(g.s, &l[i], &e), e);
@@ -605,7 +605,7 @@ TEST(spec_begins_or_says_why)
     size_t       reused;
     lane_request r         = {.opt = with(SPEC_AUTO), .prompt = prompt, .n_prompt = N_PROMPT, .max_new = 20};
     r.opt.penalty.presence = 0.5f;
-    if (open_as(t, &g, &(spec_options){.n_ctx = 256, .max_lanes = 2, .kv_type = {CACHE_F16, CACHE_F16}})) {
+    if (open_as(t, &g, &(spec_options){.n_ctx = 256, .max_lanes = 2, .kv_type = KV_TYPES_ALL(CACHE_F16)})) {
         int n_failed = 0;
         for (long k = 1; k < 50; k++) {
             spec_lane *l = NULL;

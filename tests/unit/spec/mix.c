@@ -40,7 +40,7 @@ static bool open_mix(test_case *t, mix *g, int n_lanes, int draft_ctx, uint64_t 
     if (!CHECK_OK(checkpoint_open(&cp, test_path("models/nano/target.gguf"), &e), e)) return false;
     bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
     checkpoint_close(cp);
-    spec_options so = {.n_ctx = CTX, .max_lanes = n_lanes, .kv_type = {CACHE_F16, CACHE_F16}};
+    spec_options so = {.n_ctx = CTX, .max_lanes = n_lanes, .kv_type = KV_TYPES_ALL(CACHE_F16)};
     if (!ok || !CHECK_OK(spec_new(&g->s, g->m, &so, &e), e)) return false;
     for (int i = 0; i < n_lanes; i++) ok = ok && CHECK_OK(spec_lane_new(g->s, &g->l[i], &e), e);
     for (int i = 0; i < 2 && draft_ctx >= 0; i++) {

@@ -3,7 +3,7 @@
 #include "spec_rig.h"
 
 enum { CTX = 320, DRAFT_CTX = 40, LONGEST = 150, ANSWER = 12 };
-static const spec_options one_lane = {.n_ctx = CTX, .max_lanes = 1, .kv_type = {CACHE_F16, CACHE_F16}};
+static const spec_options one_lane = {.n_ctx = CTX, .max_lanes = 1, .kv_type = KV_TYPES_ALL(CACHE_F16)};
 static int32_t            prompt[LONGEST];
 
 /* nano with a DFlash drafter of a short context, and all pages of the longest prompt in the tree, without the drafter's. */

@@ -18,7 +18,7 @@ typedef struct {
 } stage;
 
 static const spec_options common = {
-    .n_ctx = CTX, .max_lanes = LANES, .kv_type = {CACHE_F32, CACHE_F32}, .save_every = 64};
+    .n_ctx = CTX, .max_lanes = LANES, .kv_type = KV_TYPES_ALL(CACHE_F32), .save_every = 64};
 
 static bool open_stage(test_case *t, stage *g, const char *device, int n_vocab, int max_kept_rows, size_t kv_bytes)
 {

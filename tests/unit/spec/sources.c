@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const spec_options one_lane = {.n_ctx = 256, .max_lanes = 1, .kv_type = {CACHE_F16, CACHE_F16}};
+static const spec_options one_lane = {.n_ctx = 256, .max_lanes = 1, .kv_type = KV_TYPES_ALL(CACHE_F16)};
 static char               dflash_path[4096], mtp_path[4096], target_path[4096];
 
 static bool open_bare(test_case *t, spec_rig *g, const spec_options *o)

@@ -3,7 +3,7 @@
 #include "spec_rig.h"
 
 enum { LANES = RIG_LANES, CTX = 256, TEXT = 40 };
-static const spec_options four_lanes = {.n_ctx = CTX, .max_lanes = LANES, .kv_type = {CACHE_F16, CACHE_F16}};
+static const spec_options four_lanes = {.n_ctx = CTX, .max_lanes = LANES, .kv_type = KV_TYPES_ALL(CACHE_F16)};
 
 static bool begin(test_case *t, spec_lane *l, int method, const int32_t *prompt, int n)
 {
