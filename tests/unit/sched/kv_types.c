@@ -31,7 +31,7 @@ TEST(sched_reports_the_types_of_k_and_v)
     CHECK_STR(str_of(i.kv_sliding), STR("f16"));
     CHECK_STR(str_of(i.kv_draft), STR("f16"));
     /* Two full layers with one head of 128: q8_0 and q4_0 in the first, q8_0 in the one that assistants read. Six
-     * sliding layers with one head of 128 as f16. */
+     * sliding layers with two heads of 64 as f16. */
     CHECK_INT(i.kv_bytes_per_token_full, 136 + 72 + 2 * 136);
     CHECK_INT(i.kv_bytes_per_token, 136 + 72 + 2 * 136 + 6 * 2 * 256);
     tandem_close(e);
