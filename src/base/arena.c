@@ -1,5 +1,6 @@
 #include "base/arena.h"
 
+#include "base/inside.h"
 #include "base/mem.h"
 
 #include <assert.h>

@@ -1,9 +1,8 @@
 /* base/arena.h - an allocator for many small objects that are freed together.
  *
- * arena_new, arena_new_n and arena_alloc take sizes chosen by the program. They never return NULL: they abort when the
- * system has no memory, and assert that the limit is not passed. arena_try and arena_str take sizes chosen by a file or
- * a client, and return NULL above the arena's limit or without memory. New memory is zeroed and 16-byte aligned. It is
- * valid until arena_deinit, or until arena_restore to a mark saved before the allocation. One thread at a time. */
+ * arena_try and arena_str return NULL above the arena's limit or without memory. New memory is zeroed and 16-byte
+ * aligned. It is valid until arena_deinit, or until arena_restore to a mark saved before the allocation. One thread at
+ * a time. */
 #ifndef TANDEM_BASE_ARENA_H
 #define TANDEM_BASE_ARENA_H
 #include "base/str.h"
@@ -24,12 +23,8 @@ typedef struct {
     size_t       at, used;
 } arena_mark;
 
-#define arena_new(a, T)      ((T *)arena_alloc((a), sizeof(T)))
-#define arena_new_n(a, T, n) ((T *)arena_alloc((a), (size_t)(n) * sizeof(T)))
-
 void       arena_init(arena *a, size_t limit); /* limit in bytes; allocates nothing */
 void       arena_deinit(arena *a);             /* frees all memory; the arena is then empty and can be used again */
-void      *arena_alloc(arena *a, size_t bytes);
 void      *arena_try(arena *a, size_t n, size_t each); /* allocates n * each bytes; an overflow is over the limit */
 char      *arena_str(arena *a, str s);                 /* copies s and adds a NUL */
 arena_mark arena_save(const arena *a);

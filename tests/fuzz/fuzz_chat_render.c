@@ -1,6 +1,7 @@
 /* Renders a request, or a conversation made of the input's bytes. It must be refused or rendered, and the prompt must
  * have exactly the markers of its structure, whatever the texts contain. The first byte chooses options and format.
  * The input is also read as a template. */
+#include "base/inside.h"
 #include "base/mem.h"
 #include "chat/gemma4.h"
 #include "require.h"

@@ -1,5 +1,6 @@
 #include "stage.h"
 
+#include "base/inside.h"
 #include "base/mem.h"
 
 #include <math.h>

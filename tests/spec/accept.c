@@ -12,6 +12,7 @@
  * EVERY takes one prompt out of so many; 0 for DRAFT_MAX and DRAFT_CTX is the default. */
 #include "rig.h"
 
+#include "base/inside.h"
 #include "base/mem.h"
 
 #include <math.h>

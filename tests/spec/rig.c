@@ -1,6 +1,7 @@
 #include "rig.h"
 
 #include "base/file.h"
+#include "base/inside.h"
 #include "base/mem.h"
 
 #include <stdio.h>

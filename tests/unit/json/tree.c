@@ -1,6 +1,7 @@
 #include "json/json.h"
 
 #include "base/fault.h"
+#include "base/inside.h"
 #include "test.h"
 
 /* --- random documents --------------------------------------------------------------------------- */

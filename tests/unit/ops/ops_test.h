@@ -7,6 +7,7 @@
 #define TANDEM_OPS_TEST_H
 #include "base/arena.h"
 #include "base/fault.h"
+#include "base/inside.h"
 #include "ops/ops.h"
 #include "test.h"
 
