@@ -8,7 +8,7 @@
  * (spaces are for the reader only.) A tool's answer has no turn: it follows the call. The order of the steps and
  * their conditions are those of the published templates, odd ones included; the rules of a revision (gemma4.h) describe
  * the differences. */
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 
 #include "base/mem.h"
 

@@ -27,7 +27,6 @@ typedef enum {
 /* The members of gemma4_format. */
 const char                  *gemma4_revision_name(int revision);
 chat_template                gemma4_detect(str template_text);
-bool                         gemma4_render(const chat *c, const chat_options *o, const chat_sink *sink, err *e);
 extern const chat_parser_ops gemma4_parser_ops;
 
 typedef enum {
@@ -52,8 +51,6 @@ typedef enum {
 } gemma4_marker;
 
 str gemma4_marker_name(gemma4_marker m); /* text of its token, such as "<|turn>" */
-
-extern const tok_family gemma4_tokens;
 
 /* Differences between the published revisions of the template; a revision is the set of rules that it follows. */
 typedef enum {

@@ -1,4 +1,4 @@
-#include "chat/prompts.h"
+#include "chat/prompts_inside.h"
 
 #include "base/mem.h"
 #include "ops/sampling_math.h"

@@ -19,9 +19,8 @@ typedef struct {
 /* t: borrowed until prompts_deinit; NULL: random ids from 0 to n_vocab - 1, and format is not used. format: how to
  * render the chat, used only during the call. Call prompts_deinit also after a failure. */
 bool prompts_init(prompt_maker *p, const tok *t, const chat_options *format, int32_t n_vocab, err *e);
-void prompts_deinit(prompt_maker *p);         /* a zeroed one is fine */
-int  prompts_shortest(const prompt_maker *p); /* the smallest n_tokens for prompts_next */
+void prompts_deinit(prompt_maker *p); /* a zeroed one is fine */
 /* Replaces out, which is initialised, by the next prompt of exactly n_tokens ids. Fails if n_tokens is below
- * prompts_shortest or out cannot hold as many. */
+ * the length of the frame or out cannot hold as many. */
 bool prompts_next(prompt_maker *p, tok_ids *out, int n_tokens, err *e);
 #endif

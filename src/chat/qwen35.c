@@ -3,7 +3,7 @@
  * All added tokens of the vocabulary are markers, so no text of a user gives one. Files agree about most flags; the
  * tokens for tools, thoughts and code completion are printed, as in the published tokenizer, though GGUF files list
  * some of them as control tokens. */
-#include "chat/qwen35.h"
+#include "chat/qwen35_inside.h"
 
 static const char *const marker_names[] = {"<|endoftext|>",
                                            "<|im_start|>",

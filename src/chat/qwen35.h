@@ -5,7 +5,6 @@
 #include "chat/format.h"
 
 extern const chat_format qwen35_format;
-extern const tok_family  qwen35_tokens;
 
 /* The published revisions of the template, by the models that they came with: docs/chat.md. */
 typedef enum {
@@ -17,8 +16,6 @@ typedef enum {
 } qwen35_revision;
 
 /* The members of qwen35_format. */
-const char                  *qwen35_revision_name(int revision);
-chat_template                qwen35_detect(str template_text);
 bool                         qwen35_render(const chat *c, const chat_options *o, const chat_sink *sink, err *e);
 extern const chat_parser_ops qwen35_parser_ops;
 #endif

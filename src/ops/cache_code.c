@@ -1,4 +1,4 @@
-#include "ops/cache_code.h"
+#include "ops/cache_inside.h"
 
 #include "base/num.h"
 #include "gguf/quant.h"
@@ -92,7 +92,8 @@ static uint16_t encode_q4_0(uint8_t *to, const float *y)
  * Eight Lloyd-Max levels of a normal distribution, as integers. The scale keeps the length of the group. In a block of
  * 32 codes, code i < 24 is bits 4 (i % 8) .. + 2 of word i / 8; bit b of code 24 + j is bit 4 j + 3 of word b. So one
  * permute turns a word of eight nibbles into eight levels. */
-const int8_t cache_tq3_level[8] = {-127, -79, -45, -14, 14, 45, 79, 127};
+/* The levels of tq3, in units of scale / 64. */
+static const int8_t cache_tq3_level[8] = {-127, -79, -45, -14, 14, 45, 79, 127};
 
 static int tq3_code(float t)
 {

@@ -36,9 +36,4 @@ void cache_decode(cache_type t, const void *plane, int at, float *y, int head_di
 /* Copies one position between planes of the same type. */
 void cache_copy(cache_type t, void *to, int to_at, const void *from, int from_at, int head_dim);
 
-/* Writes the codes of a block of q8_0 or q4_0 that is rotated already, and returns its scale as f16. */
-uint16_t cache_encode_block(cache_type t, int8_t code[CACHE_BLOCK], const float *y);
-
-/* The levels of tq3, in units of scale / 64. */
-extern const int8_t cache_tq3_level[8];
 #endif

@@ -1,4 +1,4 @@
-#include "server/dialects.h"
+#include "server/tables_inside.h"
 
 #include "base/mem.h"
 

@@ -20,8 +20,6 @@ typedef struct {
     const char  *off;   /* JSON values that turn it off, in addition to null; separated by spaces; "": none */
     const char  *about; /* its meaning, or why it is refused; a part of messages and of the docs */
 } dialect_field;
-extern const dialect_field dialect_table[];
-extern const int           n_dialect_fields;
 
 /* Checks a body against the table, adds warnings to the request, and fails with 400 for a refused field. Any thread. */
 bool dialects_check(server_request *r, const json_value *body, server_error *why);

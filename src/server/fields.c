@@ -1,4 +1,4 @@
-#include "server/fields.h"
+#include "server/tables_inside.h"
 
 #include "base/mem.h"
 #include "chat/chat.h"

@@ -134,9 +134,7 @@ typedef struct {
     int               n;
     size_t            bytes; /* size of the struct */
 } field_table;
-extern const field_table        fields_generate, fields_tokenize, fields_park, fields_bench;
-extern const field_table *const field_tables[]; /* all of them */
-extern const int                n_field_tables;
+extern const field_table fields_generate, fields_tokenize, fields_park, fields_bench;
 
 /* Reads the fields of an endpoint from an object into the struct of the table, which borrows the body. Absent fields,
  * and those of other endpoints, get their defaults. Fails with 400 and the name of the first invalid field. */
@@ -145,6 +143,4 @@ bool fields_read(void *out, const field_table *t, const json_value *body, int en
 const char *field_name(int endpoint, const char *name);
 /* Returns a member of a body by its path, "a.b"; NULL where it is absent or null. Each key has less than 64 bytes. */
 const json_value *fields_find(const json_value *body, const char *path);
-/* Writes the accepted values: "a whole number from 1 to 32". */
-void field_describe(const field_info *f, char *out, size_t cap);
 #endif

@@ -1,4 +1,4 @@
-#include "server/route.h"
+#include "server/tables_inside.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

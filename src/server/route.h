@@ -12,8 +12,6 @@ struct route_info {
     size_t              max_body;              /* 0: no body is read, the handler runs when the head has arrived */
     const reply_format *format;                /* format of responses and errors; NULL: OpenAI's */
 };
-extern const route_info route_table[];
-extern const int        n_routes;
 
 /* Returns the part of a call's path that matches the asterisk of its route; empty: it has none. */
 str route_name(const server_call *c);

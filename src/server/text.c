@@ -35,7 +35,7 @@ static bool check_room(const buf *out, server_error *why)
                                      "The reply would be too large: it may have %d MiB.", TEXT_MAX_REPLY >> 20);
 }
 
-bool text_tokenize(server_request *r, const tandem *t, buf *out, server_error *why)
+static bool text_tokenize(server_request *r, const tandem *t, buf *out, server_error *why)
 {
     tok_ids    *ids = &r->rendered.ids;
     json_writer w;
@@ -93,7 +93,7 @@ static void put_member(buf *out, const char *key, const buf *text)
     out->failed |= text->failed;
 }
 
-bool text_detokenize(server_request *r, const tandem *t, buf *out, server_error *why)
+static bool text_detokenize(server_request *r, const tandem *t, buf *out, server_error *why)
 {
     buf         text;
     json_writer w;
@@ -112,7 +112,7 @@ bool text_detokenize(server_request *r, const tandem *t, buf *out, server_error 
     return check_room(out, why);
 }
 
-bool text_template(server_request *r, const tandem *t, buf *out, server_error *why)
+static bool text_template(server_request *r, const tandem *t, buf *out, server_error *why)
 {
     buf text;
     buf_init(&text, CHAT_MAX_PROMPT);
@@ -122,7 +122,7 @@ bool text_template(server_request *r, const tandem *t, buf *out, server_error *w
     return ok && check_room(out, why);
 }
 
-bool text_count(server_request *r, const tandem *t, buf *out, server_error *why)
+static bool text_count(server_request *r, const tandem *t, buf *out, server_error *why)
 {
     size_t n;
     if (!request_count(r, t, &n, why)) return false;
@@ -132,6 +132,9 @@ bool text_count(server_request *r, const tandem *t, buf *out, server_error *why)
 }
 
 /* --- calls ----------------------------------------------------------------------------------------*/
+/* Reads a request that request_init made for the endpoint, and appends the reply, a JSON object. */
+typedef bool text_fn(server_request *r, const tandem *t, buf *out, server_error *why);
+
 struct text_job {
     work_item      item;
     server        *s;

@@ -10,13 +10,6 @@
 
 enum { TEXT_MAX_BODY = 4 << 20, TEXT_MAX_REPLY = 64 << 20 }; /* bytes */
 
-/* Reads a request that request_init made for the endpoint, and appends the reply, a JSON object. */
-typedef bool text_fn(server_request *r, const tandem *t, buf *out, server_error *why);
-text_fn      text_tokenize;
-text_fn      text_detokenize;
-text_fn      text_template;
-text_fn      text_count;
-
 /* Handlers of routes. */
 void endpoint_tokenize(server *s, server_call *c);
 void endpoint_detokenize(server *s, server_call *c);

@@ -6,8 +6,8 @@
  *   {"text": TEXT, "special": BOOLEAN}                                  special: find markers
  * Each line of the output has the ids, separated by spaces. */
 #include "base/mem.h"
-#include "chat/gemma4.h"
-#include "chat/qwen35.h"
+#include "chat/gemma4_inside.h"
+#include "chat/qwen35_inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>

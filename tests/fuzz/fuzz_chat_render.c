@@ -3,7 +3,7 @@
  * The input is also read as a template. */
 #include "base/inside.h"
 #include "base/mem.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "require.h"
 #include "tok/inside.h"
 

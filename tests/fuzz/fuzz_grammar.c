@@ -2,7 +2,7 @@
  * memory or be refused with a sentence. Then walks along the masks: the machine must accept every token of a mask and
  * no other, and the text must stay within the grammar. The first byte chooses the reader and the walk. */
 #include "base/mem.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "grammar/inside.h"
 #include "require.h"
 #include "tok/vocab.h"

@@ -1,6 +1,6 @@
 /* A text through the demo vocabulary and back. The first byte chooses the options. */
 #include "base/mem.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "require.h"
 #include "tok/inside.h"
 #include "tok/vocab.h"

@@ -1,6 +1,6 @@
 /* Any bytes as a tokenizer.json of either scheme; one that loads is also used. */
-#include "chat/gemma4.h"
-#include "chat/qwen35.h"
+#include "chat/gemma4_inside.h"
+#include "chat/qwen35_inside.h"
 #include "tok/inside.h"
 #include "tok/vocab.h"
 

@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "gguf/build_gguf.h"
 #include "model/drafter.h"
 #include "model/tiny_model.h"

@@ -1,4 +1,5 @@
 /* The answer's parser: every tolerance by name, each stream in one piece, byte by byte and cut at every place. */
+#include "chat/gemma4_inside.h"
 #include "chat/transcript.h"
 #include "marked_text.h"
 #include "test.h"

@@ -1,6 +1,6 @@
-#include "chat/prompts.h"
+#include "chat/prompts_inside.h"
 
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "test.h"
 
 enum { N = 20 };

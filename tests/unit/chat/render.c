@@ -1,5 +1,5 @@
 /* Prompts as ids: markers by id, text that can never become one, media in their order; and which template is which. */
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "gguf/build_gguf.h"
 #include "test.h"
 #include "tok/inside.h"

@@ -1,6 +1,6 @@
 /* An answer as its reader gets it: stop strings in the content, the end of a call, tokens of thoughts. */
 #include "chat/stream.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 
 #include "base/fault.h"
 #include "chat/transcript.h"

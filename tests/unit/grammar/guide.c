@@ -1,6 +1,6 @@
 /* Answers that are held to a grammar: thoughts and calls before it, ends that fit, drafts that are dropped when they fail. */
 #include "grammar/guide.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "grammar/rig.h"
 
 typedef struct {

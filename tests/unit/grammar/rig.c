@@ -1,7 +1,7 @@
 #include "grammar/rig.h"
 
 #include "base/mem.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "gguf/gguf.h"
 #include "tok/small.h"
 

@@ -1,7 +1,7 @@
 /* Schemas: a table of documents byte by byte, walks that follow the masks, and what is refused. */
 #include "base/clock.h"
 #include "base/fault.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "grammar/rig.h"
 #include "grammar/schemas.h"
 #include "tok/small.h"

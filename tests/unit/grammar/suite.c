@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/file.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "grammar/rig.h"
 
 #include <stdlib.h>

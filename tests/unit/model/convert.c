@@ -2,8 +2,8 @@
 #include "model/convert.h"
 
 #include "base/fault.h"
-#include "chat/gemma4.h"
-#include "chat/qwen35.h"
+#include "chat/gemma4_inside.h"
+#include "chat/qwen35_inside.h"
 #include "gguf/checkpoint.h"
 #include "model/model.h"
 #include "test.h"

@@ -1,4 +1,4 @@
-#include "ops/cache_code.h"
+#include "ops/cache_inside.h"
 
 #include "base/num.h"
 #include "gguf/quant.h"

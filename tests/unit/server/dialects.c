@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "server/dialects.h"
+#include "server/tables_inside.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Every row of the table of request fields, at and around its limits. */
 #include "test.h"
 
-#include "server/fields.h"
+#include "server/tables_inside.h"
 
 typedef struct {
     arena mem;

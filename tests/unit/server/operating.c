@@ -1,4 +1,5 @@
 /* What the server tells of itself over HTTP, who may ask for it, and that all its counts are one (promise 6). */
+#include "server/tables_inside.h"
 #include "server_rig.h"
 
 #include "base/clock.h"

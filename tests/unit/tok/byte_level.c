@@ -1,7 +1,7 @@
 /* Byte-level BPE: the vocabulary, its files, encoding and decoding. */
 #include "base/clock.h"
 #include "base/fault.h"
-#include "chat/qwen35.h"
+#include "chat/qwen35_inside.h"
 #include "tok/inside.h"
 #include "tok/small.h"
 #include "tok/unicode.h"

@@ -1,7 +1,7 @@
 /* Gemma's real vocabulary: the published one of the generation before, whose text ids are the same. */
 #include "base/clock.h"
 #include "base/file.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "tok/inside.h"
 #include "tok/small.h"
 

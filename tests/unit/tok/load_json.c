@@ -1,6 +1,6 @@
 #include "base/fault.h"
 #include "base/file.h"
-#include "chat/gemma4.h"
+#include "chat/gemma4_inside.h"
 #include "tok/inside.h"
 #include "tok/small.h"
 
