@@ -23,6 +23,9 @@ struct tandem {
 };
 
 /* --- for tests ----------------------------------------------------------------------------------*/
+/* Sets *n_ctx to the default where it is 0: the model's limit, at most 8192. Fails when it is over the model's
+ * limit. */
+bool open_context(int *n_ctx, const target *m, err *e);
 /* Returns the index in step_bucket and mask_bucket of tandem_stats for a duration. */
 int sched_bucket(double seconds);
 /* Returns the default for spec_options.kv_bytes. 0: what all lanes need, because that fits or there is one lane;

@@ -59,10 +59,6 @@ bool open_loop(opened_model *m, const spec_options *o, err *e);
 bool open_pages(opened_model *m, const kv_types *types, err *e);
 void open_close(opened_model *m); /* frees everything and zeroes *m; accepts all zeros */
 
-/* Sets *n_ctx to the default where it is 0: the model's limit, at most 8192. Fails when it is over the model's
- * limit. */
-bool open_context(int *n_ctx, const target *m, err *e);
-
 /* The names "none", "q8_0" and "q4_0", then NULL; and the type of each, QUANT_F32 for "none": as in the file. */
 extern const char *const open_draft_quants[];
 extern const quant_type  open_draft_types[];
