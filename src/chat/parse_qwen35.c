@@ -198,6 +198,7 @@ static void begin_call(qwen35_parser *p, bool bare)
     p->in    = AT_FUNCTION;
     p->bare  = bare;
     buf_clear(&p->spaces);
+    buf_clear(&p->tag);
     buf_clear(&p->word);
     buf_clear(&p->json);
     buf_clear(&p->left);
@@ -210,19 +211,16 @@ static void begin_content(qwen35_parser *p)
     buf_clear(&p->spaces);
 }
 
-static void put_outer(qwen35_parser *p, str s);
+static void put_words(qwen35_parser *p, str s);
 static void end_call(qwen35_parser *p, bool closed);
 
 /* Text that began as a call but is none: it is content, with its marker. */
 static void give_up_call(qwen35_parser *p)
 {
-    buf text = p->word;
-    buf_init(&p->word, MAX_HELD);
     begin_content(p);
-    if (!p->bare) put_outer(p, str_of(marker_names[Q_CALL]));
-    put_outer(p, buf_str(&text));
+    if (!p->bare) put_words(p, str_of(marker_names[Q_CALL]));
+    put_words(p, buf_str(&p->word));
     p->no_call = !p->bare;
-    buf_deinit(&text);
 }
 
 /* Compares the held word with a tag. Returns 1: it is the tag, 0: it is the start of it, -1: it is something else. */
@@ -321,9 +319,19 @@ static void value_text(qwen35_parser *p, str s)
         write_escaped(p, s);
 }
 
+/* Only white space after </function> makes the held text longer than an end; it is neither searched nor moved byte by
+ * byte. */
 static void tag_char(qwen35_parser *p, char c)
 {
+    enum { FUNCTION_END = 12 };
+    bool long_tag = p->tag.n > FUNCTION_END;
+    if (long_tag && !is_space(c)) {
+        size_t n = p->tag.n - 1; /* a new end can begin with the last byte */
+        value_text(p, (str){p->tag.p, n});
+        buf_drop_front(&p->tag, n);
+    }
     hold(p, &p->tag, (str){&c, 1});
+    if (long_tag && is_space(c)) return;
     while (p->tag.n && !p->failed) {
         end_match m = match_end(p, buf_str(&p->tag));
         if (m == MAY_END) return;
@@ -361,6 +369,27 @@ static size_t value_run(qwen35_parser *p, str s)
     return 1;
 }
 
+/* A second function in the same <tool_call> is a call of its own. */
+static void after_function_char(qwen35_parser *p, char c)
+{
+    if (!p->word.n && is_space(c)) {
+        if (p->left.n) hold(p, &p->left, (str){&c, 1});
+        return;
+    }
+    hold(p, &p->word, (str){&c, 1});
+    int match = p->failed ? 0 : match_tag(p, "<function=");
+    if (match == 0) return;
+    if (match > 0) {
+        buf_clear(&p->word);
+        end_call(p, true);
+        begin_call(p, false);
+        p->in = IN_NAME;
+    } else {
+        hold(p, &p->left, buf_str(&p->word));
+        buf_clear(&p->word);
+    }
+}
+
 /* Returns how many bytes of s were the call's. */
 static size_t call_text(qwen35_parser *p, str s)
 {
@@ -383,7 +412,7 @@ static size_t call_text(qwen35_parser *p, str s)
                 end_call(p, true);
                 return i - 1;
             }
-            hold(p, &p->left, (str){&c, 1});
+            after_function_char(p, c);
             break;
         }
     }
@@ -418,15 +447,15 @@ static bool put_json_call(qwen35_parser *p)
 /* Closes a value that the end of the call cut off. */
 static void close_value(qwen35_parser *p, bool closed)
 {
-    bool no_tags = p->tag.n >= 12 || (closed && p->tag.n == 1); /* </function>, or the newline before an end */
-    if (!no_tags) value_text(p, buf_str(&p->tag));
+    bool is_markup = p->tag.n >= 12 || (closed && str_is(buf_str(&p->tag), "\n")); /* </function>, or before an end */
+    if (!is_markup) value_text(p, buf_str(&p->tag));
     buf_clear(&p->tag);
     end_value(p);
 }
 
 static void close_no_call(qwen35_parser *p)
 {
-    if (p->no_call) put_outer(p, str_of(marker_names[Q_CALL_END]));
+    if (p->no_call) put_words(p, str_of(marker_names[Q_CALL_END]));
     p->no_call = false;
 }
 
@@ -443,14 +472,14 @@ static void end_call(qwen35_parser *p, bool closed)
     if (p->in != IN_JSON) {
         cut = !closed && p->in != AFTER_FUNCTION;
         if (p->in == AT_VALUE || p->in == IN_VALUE) close_value(p, closed);
-        if (p->in == IN_KEY || p->in == IN_BODY) hold(p, &p->left, buf_str(&p->word));
+        if (p->in == IN_KEY || p->in == IN_BODY || p->in == AFTER_FUNCTION) hold(p, &p->left, buf_str(&p->word));
         hold(p, &p->json, STR("}"));
     }
     flush_json(p);
     p->opt.on_event(p->opt.ctx, &(chat_event){.kind = CHAT_EVENT_CALL_DONE, .call = p->n_calls, .cut = cut});
     p->n_calls++;
     begin_content(p);
-    put_outer(p, chat_trim(buf_str(&p->left)));
+    put_words(p, chat_trim(buf_str(&p->left)));
 }
 
 /* --- the outer machine --------------------------------------------------------------------------*/
@@ -542,7 +571,8 @@ static void put_marker(qwen35_parser *p, qwen35_marker m)
 {
     if (p->state == IN_CALL && m == Q_CALL_END) {
         end_call(p, true);
-    } else if (p->state == IN_CALL && (m == Q_THINK || m == Q_THINK_END || m == Q_CALL) && p->in == IN_VALUE) {
+    } else if (p->state == IN_CALL && (m == Q_THINK || m == Q_THINK_END || m == Q_CALL) &&
+               (p->in == AT_VALUE || p->in == IN_VALUE)) {
         call_text(p, str_of(marker_names[m]));
     } else if (m == Q_THINK || m == Q_CALL || m == Q_THINK_END) {
         close_text(p);

@@ -13,6 +13,7 @@ static void put_real(buf *b, double d)
     buf_init(&raw, 64);
     json_writer_init(&w, &raw);
     json_put_real(&w, d);
+    if (raw.failed) b->failed = true;
     for (size_t i = 0; i < raw.n && i < 31; i++) {
         char c = raw.p[i];
         if (c == 'e') {

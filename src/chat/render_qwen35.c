@@ -96,7 +96,7 @@ static void flatten_medium(writer *w, const chat_part *part, bool count)
 {
     bool image = part->kind == CHAT_IMAGE;
     int *n     = image ? &w->n_images : &w->n_videos;
-    if (part->kind == CHAT_AUDIO) fail(w, ERR_INPUT, "the model cannot hear: audio is not supported");
+    if (part->kind == CHAT_AUDIO) fail(w, ERR_INPUT, "audio input is not supported");
     *n += count;
     if (w->opt->add_vision_id) buf_printf(&w->text, "%s %d: ", image ? "Picture" : "Video", *n);
     if (w->n_media == w->max_media) {

@@ -12,12 +12,14 @@ void captures_free(target *t)
 
 bool captures_select(captures *c, target *t, const int *ids, int n_ids, err *e)
 {
+    dev room = {0};
     assert(n_ids >= 0 && n_ids <= t->n_layers + 1 && n_ids <= CAPTURE_MAX);
+    if (n_ids && !t->o->alloc(t->o, &room, (size_t)t->max_rows * (size_t)n_ids * (size_t)t->n_embd * sizeof(float), e))
+        return err_wrap(e, "cannot keep the hidden states of %d layers", n_ids);
     captures_free(t);
     c->key = 0;
     if (!n_ids) return true;
-    if (!t->o->alloc(t->o, &t->features, (size_t)t->max_rows * (size_t)n_ids * (size_t)t->n_embd * sizeof(float), e))
-        return err_wrap(e, "cannot keep the hidden states of %d layers", n_ids);
+    t->features = room;
     for (int i = 0; i < n_ids; i++) {
         assert(ids[i] >= 0 && ids[i] <= t->n_layers);
         c->id[i] = ids[i];

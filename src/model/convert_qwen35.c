@@ -234,8 +234,11 @@ static bool put_single_experts(const walk *w, qwen35_role r, const char *what, e
         snprintf(name, sizeof name, "%slayers.%d.mlp.experts.%d.%s.weight", w->prefix, w->from, i, what);
         from[i] = tensor_find(w->p->cp->tensors, str_of(name));
         if (!from[i]) return err_set(e, ERR_FORMAT, "tensor '%s' is missing", name);
-        if (from[i]->type != from[0]->type || from[i]->bytes != from[0]->bytes)
-            return err_set(e, ERR_FORMAT, "tensor '%s' differs from that of the first expert", name);
+        if (!bind_check_shape(from[i], role_size(&qwen35_roles, &w->c, (int)r, 0, 0),
+                              role_size(&qwen35_roles, &w->c, (int)r, 1, 0), 1, e))
+            return false;
+        if (from[i]->type != from[0]->type)
+            return err_set(e, ERR_FORMAT, "tensor '%s' has another type than that of the first expert", name);
         if (!plan_use(w->p, from[i])) return false;
     }
     return put_stack(w, r, from[0], (expert_stack){.from = from, .n = (size_t)n}, e);
@@ -298,6 +301,8 @@ bool plan_qwen35(convert_plan *p, err *e)
 {
     walk w = {.p = p, .prefix = role_hf_prefix(&qwen35_roles, p->cp->tensors)};
     if (!qwen35_config_read(&w.c, p->cp, e)) return false;
+    if (!tensor_find(p->cp->tensors, STR("mtp.fc.weight")) && !tensor_find(p->cp->tensors, STR("model.mtp.fc.weight")))
+        w.c.n_mtp = 0; /* the configuration has a head that the directory lacks */
     p->arch = w.c.n_experts ? "qwen35moe" : "qwen35";
     put_keys(p, &w.c);
     if (!put_matrix(&w, QWEN35_EMBED, e) || !put_vector(&w, QWEN35_OUT_NORM, false, e) ||

@@ -65,6 +65,8 @@ bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_o
     return drafter_kinds[k].open(out, t, c, opt, e);
 }
 
+size_t drafter_bytes(const checkpoint *c) { return qwen35_has_mtp(c) ? qwen35_mtp_bytes(c) : c->bytes; }
+
 size_t drafter_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt)
 {
     int k = drafter_kind_of(c);

@@ -5,7 +5,8 @@
  *
  * A drafter works on its target's backend and queue, and may borrow its embeddings and output matrix, so the target
  * must outlive it. Per lane it has a draft_lane: the context so far (DFlash: keys and values made of the target's
- * features; MTP: the last hidden state; n-grams: an index of the text). spec uses drafters, on the target's thread. */
+ * features; MTP: the last hidden state, or K/V of its own; n-grams: an index of the text). spec uses drafters, on the
+ * target's thread. */
 #ifndef TANDEM_MODEL_DRAFTER_H
 #define TANDEM_MODEL_DRAFTER_H
 #include "kv/prefix.h"
@@ -107,6 +108,7 @@ struct drafter {
 typedef struct {
     kv_pool    *pool;      /* pool for its own K/V, borrowed; NULL: it makes one */
     int         n_ctx;     /* positions of context per lane, rounded to pages; 0: the trained length, else 4096 */
+    int         max_ctx;   /* positions that a lane's text can have; 0: the target's limit */
     int         max_lanes; /* 0: 1 */
     quant_type  quantise;  /* QUANT_Q8_0, QUANT_Q4_0; QUANT_F32: as stored in the file */
     cache_types kv_type;   /* types of its own K/V */
@@ -131,6 +133,8 @@ int drafter_kind_of(const checkpoint *c);
 /* Opens the drafter in a checkpoint for this target. Fails with the reason when the two do not fit; *out is NULL then.
  * The checkpoint may be closed afterwards. The caller has the target capture d->capture_id before it observes rows. */
 bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+/* Returns the bytes of the checkpoint that opening its drafter loads. */
+size_t drafter_bytes(const checkpoint *c);
 /* Returns the bytes of its own K/V for opt->max_lanes lanes; 0: none, or the drafter cannot be opened. */
 size_t drafter_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt);
 /* Opens the n-gram drafter, which drafts from the lane's own text. It has no weights. Never returns NULL. max_text: a

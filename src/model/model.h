@@ -110,9 +110,8 @@ struct target {
     void (*set_kv)(target *t, const kv_types *types);
 
     /* Selects features, instead of those selected before: the residual stream before layer h (h = n_layers: after the
-     * last) for each h in ids, of every row of the next steps, concatenated in `features`
-     * [max_rows][n_features * n_embd]. n_ids 0 ends it. Allocates: not inside a step. On failure nothing is
-     * captured. */
+     * last) for each h in ids, of every row of the next steps, concatenated in `features` [max_rows][n_features *
+     * n_embd]. n_ids 0 ends it. Allocates: not inside a step. On failure the former selection stays. */
     bool (*capture)(target *t, const int *ids, int n_ids, err *e);
     dev        features;
     int        n_features; /* number of ids */

@@ -56,7 +56,7 @@ static bool from_gguf(qwen35_config *c, const checkpoint *cp, err *e)
     double        eps;
     if (!embed) return err_set(e, ERR_FORMAT, "tensor 'token_embd.weight' is missing");
     if (!g_int(g, "block_count", CONFIG_REQUIRED, 1, QWEN35_MAX_LAYERS, &n_all, e) ||
-        !g_int(g, "nextn_predict_layers", 0, 0, n_all - 1, &c->n_mtp, e) ||
+        !g_int(g, "nextn_predict_layers", 0, 0, n_all > 1, &c->n_mtp, e) ||
         !g_int(g, "embedding_length", CONFIG_REQUIRED, 8, MAX_WIDTH, &c->n_embd, e) ||
         !g_int(g, "context_length", CONFIG_REQUIRED, 1, MAX_CONTEXT, &c->n_ctx, e) ||
         !g_int(g, "attention.head_count", CONFIG_REQUIRED, 1, MAX_HEADS, &c->n_heads, e) ||

@@ -19,6 +19,7 @@
 #include "model/qwen35_layer.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 enum { MAX_ROWS = 256 }; /* rows of a pass; more rows take several */
 
@@ -71,6 +72,20 @@ bool qwen35_has_mtp(const checkpoint *c)
     return false;
 }
 
+size_t qwen35_mtp_bytes(const checkpoint *c)
+{
+    qwen35_config config;
+    char          block[32];
+    size_t        n = 0;
+    if (!qwen35_config_read(&config, c, NULL)) return c->bytes;
+    snprintf(block, sizeof block, "blk.%d.", config.n_layers);
+    for (size_t i = 0; i < tensor_count(c->tensors); i++) {
+        const tensor *t = tensor_at(c->tensors, i);
+        if (str_starts(t->name, c->gguf ? block : "mtp.") || str_starts(t->name, "model.mtp.")) n += t->bytes;
+    }
+    return n;
+}
+
 static bool check_fit(const qwen35_mtp *m, err *e)
 {
     const target *t = m->d.t;
@@ -117,8 +132,9 @@ static size_t kv_bytes(const qwen35_mtp *m, const kv_class_spec *cls)
 static void init_context(qwen35_mtp *m, const drafter_options *opt)
 {
     m->max_lanes = opt->max_lanes ? opt->max_lanes : 1;
-    m->n_ctx     = (m->d.t->n_ctx + KV_PAGE - 1) / KV_PAGE * KV_PAGE;
-    if (opt->n_ctx && opt->n_ctx < m->n_ctx) m->n_ctx = (opt->n_ctx + KV_PAGE - 1) / KV_PAGE * KV_PAGE;
+    m->n_ctx     = m->d.t->n_ctx;
+    if (opt->max_ctx && opt->max_ctx < m->n_ctx) m->n_ctx = opt->max_ctx;
+    m->n_ctx = (m->n_ctx + KV_PAGE - 1) / KV_PAGE * KV_PAGE;
 }
 
 static bool mtp_set_pool(drafter *d, kv_pool *p, err *e)
@@ -224,9 +240,11 @@ static void mtp_lane_free(drafter *d, draft_lane *l)
     mem_free(l);
 }
 
-static void start_at(draft_lane *l, int32_t pos)
+/* Frees all pages: a cut would keep one. */
+static void start_at(const qwen35_mtp *m, draft_lane *l, int32_t pos)
 {
-    kv_seq_cut(l->seq, 0);
+    kv_seq_free(l->seq);
+    l->seq    = kv_seq_new(m->kv, m->cls);
     l->base   = pos;
     l->n_seen = 0;
 }
@@ -236,8 +254,7 @@ static int32_t next_pos(const draft_lane *l) { return l->base + l->n_seen; }
 /* The state of the position before the cut is gone, so the context begins again there. */
 static void mtp_cut(drafter *d, draft_lane *l, int32_t n_pos)
 {
-    (void)d;
-    if (n_pos < next_pos(l)) start_at(l, n_pos);
+    if (n_pos < next_pos(l)) start_at((const qwen35_mtp *)d, l, n_pos);
 }
 
 /* Copies states of the target after its final norm to rows of h: the lane's own state first, if `carry`, then those of
@@ -277,7 +294,7 @@ static bool observe_rows(qwen35_mtp *m, draft_lane *l, const draft_rows *r, err 
 {
     target *t = m->d.t;
     int     H = m->c.n_embd;
-    if (r->pos != next_pos(l)) start_at(l, r->pos);
+    if (r->pos != next_pos(l)) start_at(m, l, r->pos);
     bool carry = l->n_seen > 0; /* the state before the first row; without it that row has no pair */
     for (int i = carry ? 0 : 1, n; i < r->n; i += n) {
         n = min_int(r->n - i, MAX_ROWS);
@@ -296,7 +313,7 @@ static bool mtp_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
     fault_no_alloc_begin("observe"); /* promise 4 */
     bool ok = r->n <= 0 || observe_rows((qwen35_mtp *)d, l, r, e);
     fault_no_alloc_end();
-    if (!ok) start_at(l, r->pos + r->n);
+    if (!ok) start_at((const qwen35_mtp *)d, l, r->pos + r->n);
     return ok;
 }
 
@@ -367,8 +384,8 @@ static bool mtp_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_job
 /* --- requests -----------------------------------------------------------------------------------*/
 static void mtp_begin(drafter *d, draft_lane *l, const draft_text *t)
 {
-    (void)d, (void)t;
-    start_at(l, 0);
+    (void)t;
+    start_at((const qwen35_mtp *)d, l, 0);
 }
 
 static int32_t needs_nothing(const void *ctx, int32_t n_pos)
@@ -383,17 +400,9 @@ static void mtp_wish(const drafter *d, const draft_lane *l, kv_wish *out)
     *out = (kv_wish){.cls = ((const qwen35_mtp *)d)->cls, .first = needs_nothing, .ctx = l};
 }
 
-static void mtp_take(drafter *d, draft_lane *l, kv_node *at)
-{
-    (void)d;
-    start_at(l, kv_node_end(at));
-}
+static void mtp_take(drafter *d, draft_lane *l, kv_node *at) { start_at((const qwen35_mtp *)d, l, kv_node_end(at)); }
 
-static void mtp_end(drafter *d, draft_lane *l)
-{
-    (void)d;
-    start_at(l, 0);
-}
+static void mtp_end(drafter *d, draft_lane *l) { start_at((const qwen35_mtp *)d, l, 0); }
 
 static void mtp_need(const drafter *d, kv_need *n, int32_t n_pos)
 {

@@ -63,7 +63,8 @@ typedef struct {
     /* M-RoPE: int32 [n_rows][ROPE_SECTIONS], the positions that rope rotates by. NULL (.p): `pos` in every section.
      * Attention and the cache always use `pos`. */
     dev section_pos;
-    /* For recurrent layers. NULL (.p) for models without them. A lane's rows are contiguous, sure rows first. */
+    /* For recurrent layers. NULL (.p) for models without them. A lane's rows are contiguous, sure rows first,
+     * then kept rows (kv/lane.h). */
     dev before; /* the row before it on its path, in this step; -1: its path begins with the lane's live state */
     dev kept;   /* its place among the kept rows (kv/lane.h); -1: a sure row, which changes the live state */
     /* The caller promises that these arrays, and K and V of all positions before the step, were written before the

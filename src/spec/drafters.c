@@ -57,8 +57,9 @@ static bool open_slot_from(spec *s, draft_slot *k, const checkpoint *cp, err *e)
     double          start = clock_s();
     if (!need_pool(s, e)) return false;
     opt.max_lanes = s->opt.max_lanes;
+    opt.max_ctx   = s->opt.n_ctx;
     opt.pool      = s->kv;
-    if (cp->bytes > mem_available())
+    if (drafter_bytes(cp) > mem_available())
         return err_set(e, ERR_UNAVAILABLE, "drafter %s: no memory for its weights", name_of(&k->src));
     bool ok = drafter_open(&k->d, s->t, cp, &opt, e);
     k->type = opt.quantise == QUANT_F32 ? checkpoint_type(cp) : opt.quantise;
@@ -123,6 +124,7 @@ static bool probe_slot(spec *s, draft_slot *k, const checkpoint *cp, spec_method
 {
     drafter_options opt = k->src.opt;
     opt.max_lanes       = s->opt.max_lanes;
+    opt.max_ctx         = s->opt.n_ctx;
     if (!method_of(cp, &k->src, out, e)) return false;
     k->kv_bytes = drafter_kv_bytes(s->t, cp, &opt);
     if (k->src.fingerprint) fingerprint_checkpoint(cp, k->fingerprint);
@@ -221,12 +223,12 @@ void lane_drafter_failed(spec_lane *l, drafter_kind k, const err *why)
     note_problem(l->s, slot, &named);
 }
 
-void lane_no_room_for_drafts(spec_lane *l)
+void lane_no_room_for_draft(spec_lane *l, drafter_kind k)
 {
     err why = {0};
+    if (!l->uses[k] || !l->s->slots[k].d->need) return;
     err_set(&why, ERR_LIMIT, "there are too few K/V pages for its context");
-    for (int i = 0; i < DRAFTER_KINDS; i++)
-        if (l->uses[i] && l->s->slots[i].d->need) lane_drafter_failed(l, (drafter_kind)i, &why);
+    lane_drafter_failed(l, k, &why);
 }
 
 static bool is_requested(const spec_lane *l, drafter_kind k)
@@ -266,10 +268,10 @@ static void retake_drafter(spec_lane *l, drafter_kind i)
     assert(l->out.n == 0); /* the features of the last step were not captured for this drafter */
     take_drafter(l, i);
     if (!l->live || !l->uses[i] || !d->begin) return;
-    if (lane_reserve_drafts(l))
+    if (lane_reserve_draft(l, i))
         d->begin(d, l->draft_lane[i], &l->shared);
     else
-        lane_no_room_for_drafts(l);
+        lane_no_room_for_draft(l, i);
 }
 
 /* --- parking ------------------------------------------------------------------------------------*/
@@ -279,7 +281,7 @@ static void close_slot(spec *s, drafter_kind i)
     if (!k->d) return;
     for (int n = 0; n < s->opt.max_lanes; n++)
         if (s->lanes[n]) {
-            if (k->d->need) lane_unreserve_drafts(s->lanes[n]);
+            if (k->d->need) lane_unreserve_draft(s->lanes[n], i);
             lane_drop_drafter(s->lanes[n], i);
             s->lanes[n]->uses[i] = false;
         }

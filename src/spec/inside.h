@@ -81,8 +81,9 @@ struct spec_lane {
     bool         live;        /* a request is running */
     kv_lane     *kv;          /* pages and states of the request */
     int32_t      branch; /* length at which its text leaves the texts in the tree: a state is saved there; 0: none */
-    kv_need      need, draft; /* reservations: for the target, for drafters */
-    draft_text   shared;      /* its complete pages in the prefix tree; none without a tree */
+    kv_need      need;   /* reservation for the target */
+    kv_need      draft[DRAFTER_KINDS]; /* and for each drafter's own K/V */
+    draft_text   shared;               /* its complete pages in the prefix tree; none without a tree */
     bool         prompt_is_marked;
     int          limit; /* maximum tokens that will still be kept */
     lane_options opt;
@@ -139,10 +140,10 @@ bool lane_take_pages(spec_lane *l, uint64_t salt, err *e);
 /* After a commit: adds complete pages to the prefix tree, releases pages that left their window. */
 void lane_share_pages(spec_lane *l);
 void lane_give_pages(spec_lane *l); /* releases all pages, states and reservations */
-/* Reserve and unreserve for drafters that are opened or closed during a request. lane_reserve_drafts returns false, and
+/* Reserve and unreserve for a drafter that is opened or closed during a request. lane_reserve_draft returns false, and
  * reserves nothing, when there is no room. */
-bool lane_reserve_drafts(spec_lane *l);
-void lane_unreserve_drafts(spec_lane *l);
+bool lane_reserve_draft(spec_lane *l, drafter_kind k);
+void lane_unreserve_draft(spec_lane *l, drafter_kind k);
 
 /* Starts the request's text anew, from its longest cached prefix: the lane's states were lost in a step that failed or
  * decided no token. Runs no step: other lanes may still read the rows of that step. */
@@ -166,7 +167,7 @@ void lane_drop_drafter(spec_lane *l, drafter_kind k); /* frees the lane's draft_
 /* Excludes the drafter from this lane's request and logs why. */
 void lane_drafter_failed(spec_lane *l, drafter_kind k, const err *why);
 /* Excludes the drafters with K/V of their own from this lane's request, because there is no room for it. */
-void lane_no_room_for_drafts(spec_lane *l);
+void lane_no_room_for_draft(spec_lane *l, drafter_kind k); /* ends the use of the drafter, with a warning */
 void close_drafters(spec *s);
 
 /* plan.c */

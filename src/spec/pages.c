@@ -97,21 +97,22 @@ static kv_need need_of_text(const spec_lane *l)
     return n;
 }
 
-static kv_need need_of_drafts(const spec_lane *l)
+static kv_need need_of_draft(const spec_lane *l, drafter_kind k)
 {
-    kv_need n = {0};
-    for (int i = 0; i < DRAFTER_KINDS; i++) {
-        const drafter *d = l->s->slots[i].d;
-        if (l->uses[i] && d->need) d->need(d, &n, l->n_max);
-    }
+    kv_need        n = {0};
+    const drafter *d = l->s->slots[k].d;
+    if (l->uses[k] && d->need) d->need(d, &n, l->n_max);
     return n;
 }
 
-static kv_need add_needs(const kv_need *a, const kv_need *b)
+static void add_need(kv_need *sum, const kv_need *b)
 {
-    kv_need n = *a;
-    for (int i = 0; i < KV_MAX_CLASSES; i++) n.pages[i] += b->pages[i];
-    return n;
+    for (int i = 0; i < KV_MAX_CLASSES; i++) sum->pages[i] += b->pages[i];
+}
+
+static void forget_drafts(spec_lane *l)
+{
+    for (int i = 0; i < DRAFTER_KINDS; i++) l->draft[i] = (kv_need){0};
 }
 
 /* Reserves for the text and the drafters. If the drafters' context can never fit, the request runs without them. */
@@ -119,32 +120,36 @@ static bool reserve_memory(spec_lane *l, err *e)
 {
     spec *s     = l->s;
     l->need     = need_of_text(l);
-    l->draft    = need_of_drafts(l);
-    kv_need all = add_needs(&l->need, &l->draft);
+    kv_need all = l->need;
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
+        l->draft[i] = need_of_draft(l, (drafter_kind)i);
+        add_need(&all, &l->draft[i]);
+    }
     if (!kv_could_reserve(s->kv, &all, kv_cap(s))) {
-        lane_no_room_for_drafts(l);
-        l->draft = (kv_need){0};
-        all      = l->need;
+        for (int i = 0; i < DRAFTER_KINDS; i++) lane_no_room_for_draft(l, (drafter_kind)i);
+        forget_drafts(l);
+        all = l->need;
     }
     if (kv_reserve(s->kv, &all, kv_cap(s))) return true;
-    l->need = l->draft = (kv_need){0};
+    l->need = (kv_need){0};
+    forget_drafts(l);
     if (kv_could_reserve(s->kv, &all, kv_cap(s))) return err_set(e, ERR_BUSY, "there is no room for this request now");
     return err_set(e, ERR_CONTEXT, "the request needs %.1f MB of K/V, more than the whole cache",
                    (double)kv_need_bytes(s->kv, &all) / 1e6);
 }
 
-bool lane_reserve_drafts(spec_lane *l)
+bool lane_reserve_draft(spec_lane *l, drafter_kind k)
 {
-    kv_need n = need_of_drafts(l);
+    kv_need n = need_of_draft(l, k);
     if (!kv_reserve(l->s->kv, &n, kv_cap(l->s))) return false;
-    l->draft = n;
+    l->draft[k] = n;
     return true;
 }
 
-void lane_unreserve_drafts(spec_lane *l)
+void lane_unreserve_draft(spec_lane *l, drafter_kind k)
 {
-    kv_unreserve(l->s->kv, &l->draft);
-    l->draft = (kv_need){0};
+    if (l->s->kv) kv_unreserve(l->s->kv, &l->draft[k]); /* without a pool nothing is reserved */
+    l->draft[k] = (kv_need){0};
 }
 
 /* --- the prefix tree ----------------------------------------------------------------------------*/
@@ -312,6 +317,6 @@ void lane_give_pages(spec_lane *l)
     }
     kv_lane_free(l->kv);
     l->kv = NULL;
-    lane_unreserve_drafts(l);
+    for (int i = 0; i < DRAFTER_KINDS; i++) lane_unreserve_draft(l, (drafter_kind)i);
     kv_unreserve(l->s->kv, &l->need);
 }

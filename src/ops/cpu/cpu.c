@@ -452,6 +452,7 @@ static void cpu_delta(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, 
 {
     size_t         D = (size_t)c->head_dim, n = (size_t)c->n_v_heads * D / DELTA_COLS, rows_n = (size_t)rows->n_rows;
     cpu_delta_args t = {y.p, x.p, a.p, b.p, rate.p, bias.p, c, layer, delta_rows(rows), q->parts, PART_SCRATCH};
+    _Static_assert(CPU_MAX_KEPT * DELTA_COLS * DELTA_MAX_HEAD <= PART_SCRATCH, "scratch for the kept rows of a lane");
     assert(D % 8 == 0 && D <= DELTA_MAX_HEAD);
     run_items(q->b, q->b->k->delta_heads, &t, rows_n, 2 * (size_t)delta_channels(c) + 64 * (size_t)c->n_v_heads);
     run_items(q->b, q->b->k->delta, &t, n, rows_n * DELTA_COLS * 3 * D);

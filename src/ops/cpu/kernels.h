@@ -171,7 +171,7 @@ typedef struct {
     int            n_rows;
 } cpu_delta_rows;
 
-enum { CONV_SPAN = 64, DELTA_COLS = 4 };
+enum { CONV_SPAN = 64, DELTA_COLS = 4, CPU_MAX_KEPT = 512 /* kept rows of a lane: at least KV_MAX_PATH */ };
 typedef struct { /* item: CONV_SPAN channels, all rows */
     float             *y;
     const float       *x, *w;

@@ -214,6 +214,15 @@ static const struct {
     {"<tool_call>\nnothing\n</tool_call>", "C(<tool_call>nothing\n</tool_call>)", false},
     {"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}\n</tool_call>", "0:f({\"s\":\"a\"})|", false},
     {"<tool_call>\n{\"no\": 1}\n</tool_call>", "C(<tool_call>{\"no\": 1}\n</tool_call>)", false},
+    {"<tool_call>\n" FN("f", "") "\n" FN("f", PARAM("s", "a")), "0:f({})|1:f({\"s\":\"a\"})|", false}, /* two in one */
+    {"<tool_call>\n" FN("f", "") "x <", "0:f({})|C(x <)", false},
+    {"<tool_call>{\"x\": \"<function=f>", "C(<tool_call>{\"x\": \"<function=f>)", false},
+    {"<tool_call>\n" FN("f", "") "x <tool_call>\n" FN("f", PARAM("s", "b")) "</tool_call>",
+     "0:f({})|C(x)1:f({\"s\":\"b\"})|", false},
+    {CALL("<parameter=s>a <"), "0:f({\"s\":\"a <</function>\"})|", false},
+    {"<tool_call><function=f><parameter=s>a <</tool_call>", "0:f({\"s\":\"a <\"})|", false},
+    {CALL(PARAM("s", "a\n</function>   \n\n  b")), "0:f({\"s\":\"a\\n</function>   \\n\\n  b\"})|", false},
+    {CALL("<parameter=s><think>x</parameter>\n"), "0:f({\"s\":\"<think>x\"})|", false},
     {CALL("junk " PARAM("s", "a")) "after", "0:f({\"s\":\"a\"})|C(junkafter)", false},
 };
 
@@ -234,4 +243,29 @@ TEST(qwen_answers)
         for (size_t i = 0; i < COUNT(answers); i++)
             check_answer(t, answers[i].in, answers[i].want, c, answers[i].in_thought);
     arena_deinit(&mem);
+}
+
+/* White space after </function> inside a value is neither searched again nor moved byte by byte. */
+TEST(qwen_answers_take_linear_time)
+{
+    enum { SPACES = 1 << 20 };
+    err                e;
+    transcript         x    = {0};
+    chat_parse_options opt  = {.format = &qwen35_format, .on_event = transcript_note, .ctx = &x};
+    chat_parser       *p    = qwen35_parser_ops.create(&opt);
+    char              *text = xalloc(SPACES);
+    memset(text, ' ', SPACES);
+    buf_init(&x.text, 1 << 24);
+    qwen35_parser_put_marker(p, Q_CALL);
+    qwen35_parser_put_text(p, STR("<function=f>\n<parameter=s>\na\n</function>"));
+    double start = test_cpu_s();
+    for (int i = 0; i < SPACES; i += 8) qwen35_parser_put_text(p, (str){text + i, 8});
+    qwen35_parser_put_text(p, STR("b\n</parameter>"));
+    CHECK_OK(p->ops->finish(p, &e), e);
+    CHECK(test_cpu_s() - start < 5);
+    transcript_close(&x);
+    CHECK(x.text.n > SPACES);
+    p->ops->destroy(p);
+    buf_deinit(&x.text);
+    mem_free(text);
 }
