@@ -16,10 +16,9 @@
  * Scale factors before a norm are folded into its epsilon, those after it into its weight. */
 #include "model/gemma4.h"
 
-#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/capture.h"
+#include "model/decoder.h"
 #include "model/gemma4_roles.h"
 #include "ops/joined.h"
 
@@ -42,105 +41,102 @@ typedef struct {
 
 /* Scratch of a step: [max_rows][n] floats unless noted. */
 typedef struct {
-    dev x, u, n, attn, f;                       /* [H] */
+    dev u, attn, f;                             /* [H] */
     dev n_router, n_exp;                        /* [H]: u, normed for the router and for the experts */
     dev q, k, v, heads;                         /* widest layer's heads */
     dev gate, up;                               /* [n_ff] */
     dev exp_logits, exp_id, exp_w;              /* [n_experts], [n_used] */
     dev exp_gate_up, exp_act, exp_out, exp_sum; /* [n_used][2 n_ff_expert], ..., [n_used][H], [H] */
     dev ple, ple_token, ple_gate;               /* [L][P], [L][P], [P] */
-    dev rows;                                   /* the step's int32 arrays */
 } scratch;
 
 typedef struct {
-    target        t; /* first: a target * is a gemma4 * */
+    decoder       d; /* first: a decoder * is a gemma4 * */
     gemma4_config c;
-    ops          *o;
-    weight       *embed, *head, *ple_embed, *ple_model; /* head == embed when tied */
-    dev           n_out, n_ple_model;
+    weight       *ple_embed, *ple_model;
+    dev           n_ple_model;
     rope_params   rope_full, rope_sliding;
     layer        *layers;
     scratch       s;
-    captures      captured;
-    owned         own;
 } gemma4;
 
 /* --- binding ------------------------------------------------------------------------------------*/
 typedef struct {
-    gemma4     *m;
-    role_binder g;
+    gemma4      *m;
+    role_binder *g;
 } loader;
 
 static bool load_attention(loader *ld, layer *y, int l, err *e)
 {
     const gemma4_config *c = &ld->m->c;
-    if (!role_vector(&ld->g, &y->n_in, ROLE_ATTN_NORM, l, 1, e) ||
-        !role_vector(&ld->g, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, 1, e) ||
-        !role_vector(&ld->g, &y->n_q, ROLE_Q_NORM, l, 1, e) || !role_matrix(&ld->g, &y->q, ROLE_ATTN_Q, l, e) ||
-        !role_matrix(&ld->g, &y->o, ROLE_ATTN_O, l, e))
+    if (!role_vector(ld->g, &y->n_in, ROLE_ATTN_NORM, l, 1, e) ||
+        !role_vector(ld->g, &y->n_post_attn, ROLE_POST_ATTN_NORM, l, 1, e) ||
+        !role_vector(ld->g, &y->n_q, ROLE_Q_NORM, l, 1, e) || !role_matrix(ld->g, &y->q, ROLE_ATTN_Q, l, e) ||
+        !role_matrix(ld->g, &y->o, ROLE_ATTN_O, l, e))
         return false;
     if (gemma4_kv_donor(c, l) != l) return true; /* files may hold K/V tensors of such layers: not used */
-    return role_vector(&ld->g, &y->n_k, ROLE_K_NORM, l, 1, e) && role_matrix(&ld->g, &y->k, ROLE_ATTN_K, l, e) &&
-           (c->k_is_v[l] || role_matrix(&ld->g, &y->v, ROLE_ATTN_V, l, e));
+    return role_vector(ld->g, &y->n_k, ROLE_K_NORM, l, 1, e) && role_matrix(ld->g, &y->k, ROLE_ATTN_K, l, e) &&
+           (c->k_is_v[l] || role_matrix(ld->g, &y->v, ROLE_ATTN_V, l, e));
 }
 
 static bool load_mlp(loader *ld, layer *y, int l, err *e)
 {
-    return role_vector(&ld->g, &y->n_pre_ff, ROLE_FF_NORM, l, 1, e) &&
-           role_vector(&ld->g, &y->n_post_ff, ROLE_POST_FF_NORM, l, 1, e) &&
-           role_matrix(&ld->g, &y->gate, ROLE_FF_GATE, l, e) && role_matrix(&ld->g, &y->up, ROLE_FF_UP, l, e) &&
-           role_matrix(&ld->g, &y->down, ROLE_FF_DOWN, l, e) &&
-           role_scalar(&ld->g, &y->scalar, ROLE_LAYER_SCALAR, l, e);
+    return role_vector(ld->g, &y->n_pre_ff, ROLE_FF_NORM, l, 1, e) &&
+           role_vector(ld->g, &y->n_post_ff, ROLE_POST_FF_NORM, l, 1, e) &&
+           role_matrix(ld->g, &y->gate, ROLE_FF_GATE, l, e) && role_matrix(ld->g, &y->up, ROLE_FF_UP, l, e) &&
+           role_matrix(ld->g, &y->down, ROLE_FF_DOWN, l, e) && role_scalar(ld->g, &y->scalar, ROLE_LAYER_SCALAR, l, e);
 }
 
 static bool load_moe(loader *ld, layer *y, int l, err *e)
 {
     const gemma4_config *c = &ld->m->c;
-    if (!role_vector(&ld->g, &y->n_router, ROLE_ROUTER_SCALE, l, 1 / sqrtf((float)c->n_embd), e) ||
-        !role_matrix(&ld->g, &y->router, ROLE_ROUTER, l, e) ||
-        !role_vector(&ld->g, &y->expert_scale, ROLE_EXPERT_SCALE, l, 1, e) ||
-        !role_vector(&ld->g, &y->n_pre_ff_2, ROLE_FF_NORM_2, l, 1, e) ||
-        !role_vector(&ld->g, &y->n_post_ff_1, ROLE_POST_FF_NORM_1, l, 1, e) ||
-        !role_vector(&ld->g, &y->n_post_ff_2, ROLE_POST_FF_NORM_2, l, 1, e) ||
-        !role_matrix(&ld->g, &y->exp_down, ROLE_EXP_DOWN, l, e))
+    if (!role_vector(ld->g, &y->n_router, ROLE_ROUTER_SCALE, l, 1 / sqrtf((float)c->n_embd), e) ||
+        !role_matrix(ld->g, &y->router, ROLE_ROUTER, l, e) ||
+        !role_vector(ld->g, &y->expert_scale, ROLE_EXPERT_SCALE, l, 1, e) ||
+        !role_vector(ld->g, &y->n_pre_ff_2, ROLE_FF_NORM_2, l, 1, e) ||
+        !role_vector(ld->g, &y->n_post_ff_1, ROLE_POST_FF_NORM_1, l, 1, e) ||
+        !role_vector(ld->g, &y->n_post_ff_2, ROLE_POST_FF_NORM_2, l, 1, e) ||
+        !role_matrix(ld->g, &y->exp_down, ROLE_EXP_DOWN, l, e))
         return false;
-    if (ld->g.b.cp->gguf && role_find(&ld->g, ROLE_EXP_GATE, l))
-        return role_matrix(&ld->g, &y->exp_gate, ROLE_EXP_GATE, l, e) &&
-               role_matrix(&ld->g, &y->exp_up, ROLE_EXP_UP, l, e);
-    return role_matrix(&ld->g, &y->exp_gate_up, ROLE_EXP_GATE_UP, l, e);
+    if (ld->g->b.cp->gguf && role_find(ld->g, ROLE_EXP_GATE, l))
+        return role_matrix(ld->g, &y->exp_gate, ROLE_EXP_GATE, l, e) &&
+               role_matrix(ld->g, &y->exp_up, ROLE_EXP_UP, l, e);
+    return role_matrix(ld->g, &y->exp_gate_up, ROLE_EXP_GATE_UP, l, e);
 }
 
 static bool load_ple(loader *ld, layer *y, int l, err *e)
 {
-    return role_matrix(&ld->g, &y->ple_gate, ROLE_PLE_GATE, l, e) &&
-           role_matrix(&ld->g, &y->ple_proj, ROLE_PLE_PROJ, l, e) &&
-           role_vector(&ld->g, &y->n_ple, ROLE_PLE_NORM, l, 1, e);
+    return role_matrix(ld->g, &y->ple_gate, ROLE_PLE_GATE, l, e) &&
+           role_matrix(ld->g, &y->ple_proj, ROLE_PLE_PROJ, l, e) &&
+           role_vector(ld->g, &y->n_ple, ROLE_PLE_NORM, l, 1, e);
 }
 
 static bool load_head(loader *ld, err *e)
 {
     gemma4       *m = ld->m;
-    const tensor *t = tensor_find(ld->g.b.cp->tensors, ld->g.b.cp->gguf ? STR("output.weight") : STR("lm_head.weight"));
-    const json_value *tied = json_get(ld->g.b.cp->config, "tie_word_embeddings");
-    bool              own  = ld->g.b.cp->gguf ? t != NULL : tied && tied->kind == JSON_BOOL && !tied->b;
+    const tensor *t =
+        tensor_find(ld->g->b.cp->tensors, ld->g->b.cp->gguf ? STR("output.weight") : STR("lm_head.weight"));
+    const json_value *tied = json_get(ld->g->b.cp->config, "tie_word_embeddings");
+    bool              own  = ld->g->b.cp->gguf ? t != NULL : tied && tied->kind == JSON_BOOL && !tied->b;
     if (!own) {
-        m->head = m->embed;
+        m->d.head = m->d.embed;
         return true;
     }
     if (!t) return err_set(e, ERR_FORMAT, "tensor 'lm_head.weight' is missing, and tie_word_embeddings is false");
-    return bind_matrix(&ld->g.b, &m->head, t, m->c.n_embd, m->c.n_vocab, 1, e);
+    return bind_matrix(&ld->g->b, &m->d.head, t, m->c.n_embd, m->c.n_vocab, 1, e);
 }
 
-static bool load_all(loader *ld, err *e)
+static bool load_all(decoder *d, role_binder *g, err *e)
 {
-    gemma4              *m = ld->m;
-    const gemma4_config *c = &m->c;
-    if (!role_matrix(&ld->g, &m->embed, ROLE_EMBED, 0, e) || !load_head(ld, e) ||
-        !role_vector(&ld->g, &m->n_out, ROLE_OUT_NORM, 0, 1, e))
+    gemma4              *m  = (gemma4 *)d;
+    const gemma4_config *c  = &m->c;
+    loader              *ld = &(loader){m, g};
+    if (!role_matrix(ld->g, &m->d.embed, ROLE_EMBED, 0, e) || !load_head(ld, e) ||
+        !role_vector(ld->g, &m->d.n_out, ROLE_OUT_NORM, 0, 1, e))
         return false;
-    if (c->n_ple && (!role_matrix(&ld->g, &m->ple_embed, ROLE_PLE_EMBED, 0, e) ||
-                     !role_matrix(&ld->g, &m->ple_model, ROLE_PLE_MODEL, 0, e) ||
-                     !role_vector(&ld->g, &m->n_ple_model, ROLE_PLE_MODEL_NORM, 0, 1, e)))
+    if (c->n_ple && (!role_matrix(ld->g, &m->ple_embed, ROLE_PLE_EMBED, 0, e) ||
+                     !role_matrix(ld->g, &m->ple_model, ROLE_PLE_MODEL, 0, e) ||
+                     !role_vector(ld->g, &m->n_ple_model, ROLE_PLE_MODEL_NORM, 0, 1, e)))
         return false;
     for (int l = 0; l < c->n_layers; l++) {
         layer *y = &m->layers[l];
@@ -160,14 +156,14 @@ static bool init_rope(gemma4 *m, const checkpoint *cp, err *e)
         int D = c->head_dim[l];
         if (c->sliding[l] && !have_sliding) {
             have_sliding = true;
-            if (!bind_rope(&m->own, &m->rope_sliding, D, c->theta_sliding, c->rope_factor_sliding, 1, NULL, e))
+            if (!bind_rope(&m->d.own, &m->rope_sliding, D, c->theta_sliding, c->rope_factor_sliding, 1, NULL, e))
                 return false;
         } else if (!c->sliding[l] && !have_full) {
             float *divisor;
             have_full = true;
             if (!bind_rope_divisors(cp, D, &divisor, e)) return false;
             bool ok =
-                bind_rope(&m->own, &m->rope_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
+                bind_rope(&m->d.own, &m->rope_full, D, c->theta_full, c->rope_factor_full, c->rotary_part, divisor, e);
             mem_free(divisor);
             if (!ok) return false;
         }
@@ -260,52 +256,46 @@ static int max_of(const int *v, int n)
     return max;
 }
 
-static bool take_floats(gemma4 *m, dev *out, size_t n, err *e)
+static bool init_scratch(decoder *d, const checkpoint *cp, err *e)
 {
-    return owned_buf(&m->own, out, (size_t)m->t.max_rows * n * sizeof(float), e);
-}
-
-static bool init_scratch(gemma4 *m, err *e)
-{
+    gemma4              *m = (gemma4 *)d;
     const gemma4_config *c = &m->c;
     scratch             *s = &m->s;
     size_t               H = (size_t)c->n_embd, F = (size_t)max_of(c->n_ff, c->n_layers), FE = (size_t)c->n_ff_expert;
     size_t               heads = (size_t)c->n_heads * (size_t)max_of(c->head_dim, c->n_layers), K = (size_t)c->n_used;
     size_t               LP = (size_t)c->n_layers * (size_t)c->n_ple;
-    return take_floats(m, &s->x, H, e) && take_floats(m, &s->u, H, e) && take_floats(m, &s->n, H, e) &&
-           take_floats(m, &s->attn, H, e) && take_floats(m, &s->f, H, e) && take_floats(m, &s->q, heads, e) &&
-           take_floats(m, &s->k, heads, e) && take_floats(m, &s->v, heads, e) && take_floats(m, &s->heads, heads, e) &&
-           take_floats(m, &s->gate, F, e) && take_floats(m, &s->up, F, e) && take_floats(m, &m->t.hidden, H, e) &&
-           owned_buf(&m->own, &m->t.logits, (size_t)HEAD_ROWS * (size_t)c->n_vocab * sizeof(float), e) &&
-           owned_buf(&m->own, &m->t.best, (size_t)HEAD_ROWS * SAMPLE_TOP_MAX * sizeof(token_logit), e) &&
-           owned_buf(&m->own, &s->rows, step_bytes(m->t.max_rows), e) &&
-           (!K || (take_floats(m, &s->exp_logits, (size_t)c->n_experts, e) && take_floats(m, &s->exp_id, K, e) &&
-                   take_floats(m, &s->exp_w, K, e) && take_floats(m, &s->exp_gate_up, K * 2 * FE, e) &&
-                   take_floats(m, &s->exp_act, K * FE, e) && take_floats(m, &s->exp_out, K * H, e) &&
-                   take_floats(m, &s->exp_sum, H, e) && take_floats(m, &s->n_router, H, e) &&
-                   take_floats(m, &s->n_exp, H, e))) &&
-           (!LP || (take_floats(m, &s->ple, LP, e) && take_floats(m, &s->ple_token, LP, e) &&
-                    take_floats(m, &s->ple_gate, (size_t)c->n_ple, e)));
+    return init_rope(m, cp, e) && decoder_take_floats(d, &s->u, H, e) && decoder_take_floats(d, &s->attn, H, e) &&
+           decoder_take_floats(d, &s->f, H, e) && decoder_take_floats(d, &s->q, heads, e) &&
+           decoder_take_floats(d, &s->k, heads, e) && decoder_take_floats(d, &s->v, heads, e) &&
+           decoder_take_floats(d, &s->heads, heads, e) && decoder_take_floats(d, &s->gate, F, e) &&
+           decoder_take_floats(d, &s->up, F, e) &&
+           (!K ||
+            (decoder_take_floats(d, &s->exp_logits, (size_t)c->n_experts, e) &&
+             decoder_take_floats(d, &s->exp_id, K, e) && decoder_take_floats(d, &s->exp_w, K, e) &&
+             decoder_take_floats(d, &s->exp_gate_up, K * 2 * FE, e) && decoder_take_floats(d, &s->exp_act, K * FE, e) &&
+             decoder_take_floats(d, &s->exp_out, K * H, e) && decoder_take_floats(d, &s->exp_sum, H, e) &&
+             decoder_take_floats(d, &s->n_router, H, e) && decoder_take_floats(d, &s->n_exp, H, e))) &&
+           (!LP || (decoder_take_floats(d, &s->ple, LP, e) && decoder_take_floats(d, &s->ple_token, LP, e) &&
+                    decoder_take_floats(d, &s->ple_gate, (size_t)c->n_ple, e)));
 }
 
-static bool init_queue(gemma4 *m, err *e)
+static queue_limits limits_of(const gemma4 *m)
 {
     const gemma4_config *c     = &m->c;
     int                  heads = c->n_heads * max_of(c->head_dim, c->n_layers), F = max_of(c->n_ff, c->n_layers);
     int                  wide[] = {c->n_embd, heads, F, c->n_ff_expert, c->n_ple};
-    queue_limits         lim    = {m->t.max_rows, max_of(wide, COUNT(wide)), c->n_used, c->n_experts, c->n_vocab};
-    return m->o->queue_new(m->o, &m->t.q, &lim, e);
+    return (queue_limits){m->d.t.max_rows, max_of(wide, COUNT(wide)), c->n_used, c->n_experts, c->n_vocab};
 }
 
 /* --- the forward pass ---------------------------------------------------------------------------*/
 static void per_layer_inputs(gemma4 *m, const step_rows *r)
 {
     const gemma4_config *c = &m->c;
-    const ops           *o = m->o;
-    queue               *q = m->t.q;
+    const ops           *o = m->d.o;
+    queue               *q = m->d.t.q;
     int                  P = c->n_ple, n = r->n_rows;
     o->embed(q, m->s.ple_token, m->ple_embed, r->token, n, sqrtf((float)P));
-    o->matmul(q, m->s.ple, m->ple_model, m->s.x, n);
+    o->matmul(q, m->s.ple, m->ple_model, m->d.x, n);
     o->rms_norm(q, m->s.ple, m->s.ple, m->n_ple_model, n * c->n_layers, P, c->eps * (float)c->n_embd);
     o->add(q, m->s.ple, m->s.ple, m->s.ple_token, (size_t)n * (size_t)c->n_layers * (size_t)P, 0.70710678118654752f);
 }
@@ -330,27 +320,27 @@ static void make_heads(gemma4 *m, const layer *y, int l, const kv_class *kv, con
         heads.norm_v = true;
         heads.k_as_v = !y->v; /* before K's own norm */
     }
-    ops_matmuls(m->o, m->t.q, to, w, !y->k ? 1 : !y->v ? 2 : 3, m->s.n, r->n_rows);
-    ops_heads(m->o, m->t.q, &heads, r);
+    ops_matmuls(m->d.o, m->d.t.q, to, w, !y->k ? 1 : !y->v ? 2 : 3, m->d.n, r->n_rows);
+    ops_heads(m->d.o, m->d.t.q, &heads, r);
 }
 
 /* u = x + N_post_attn(Wo attention(n)), n = N_in(x); then the norms of u that the blocks after this one read */
 static void attention_block(gemma4 *m, const layer *y, int l, kv_pool *pool, const step_rows *r)
 {
     const gemma4_config *c  = &m->c;
-    const ops           *o  = m->o;
-    queue               *q  = m->t.q;
+    const ops           *o  = m->d.o;
+    queue               *q  = m->d.t.q;
     const kv_class      *kv = kv_pool_class(pool, y->kv_class);
     int                  n  = r->n_rows;
     norm_rows            to = {.y      = m->s.u,
-                               .res    = m->s.x,
+                               .res    = m->d.x,
                                .z      = m->s.attn,
                                .w      = y->n_post_attn,
                                .n      = c->n_embd,
                                .scale  = 1,
                                .eps    = c->eps,
                                .n_outs = c->n_experts ? 3 : 1,
-                               .out    = {{m->s.n, y->n_pre_ff}}};
+                               .out    = {{m->d.n, y->n_pre_ff}}};
     if (c->n_experts) {
         to.out[1].y = m->s.n_router, to.out[1].w = y->n_router;
         to.out[2].y = m->s.n_exp, to.out[2].w = y->n_pre_ff_2;
@@ -364,12 +354,12 @@ static void attention_block(gemma4 *m, const layer *y, int l, kv_pool *pool, con
 /* f = MLP(n), n = N_pre_ff(u) */
 static void dense_block(gemma4 *m, const layer *y, int l, int n)
 {
-    const ops    *o    = m->o;
-    queue        *q    = m->t.q;
+    const ops    *o    = m->d.o;
+    queue        *q    = m->d.t.q;
     int           F    = m->c.n_ff[l];
     dev           to[] = {m->s.gate, m->s.up};
     const weight *w[]  = {y->gate, y->up};
-    ops_matmuls(o, q, to, w, 2, m->s.n, n);
+    ops_matmuls(o, q, to, w, 2, m->d.n, n);
     o->gated(q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, ACT_GELU_TANH);
     o->matmul(q, m->s.f, y->down, m->s.gate, n);
 }
@@ -378,8 +368,8 @@ static void dense_block(gemma4 *m, const layer *y, int l, int n)
 static void expert_block(gemma4 *m, const layer *y, int n)
 {
     const gemma4_config *c  = &m->c;
-    const ops           *o  = m->o;
-    queue               *q  = m->t.q;
+    const ops           *o  = m->d.o;
+    queue               *q  = m->d.t.q;
     expert_rows          to = {.logits       = m->s.exp_logits,
                                .expert_scale = y->expert_scale,
                                .id           = m->s.exp_id,
@@ -406,7 +396,7 @@ static void end_layer(gemma4 *m, const layer *y, int l, int n)
 {
     const gemma4_config *c   = &m->c;
     bool                 ple = c->n_ple > 0, last = l + 1 == c->n_layers;
-    norm_rows            to = {.y       = ple ? m->s.u : m->s.x,
+    norm_rows            to = {.y       = ple ? m->s.u : m->d.x,
                                .res     = m->s.u,
                                .z       = m->s.f,
                                .w       = y->n_post_ff,
@@ -421,22 +411,22 @@ static void end_layer(gemma4 *m, const layer *y, int l, int n)
                                .scale   = ple ? 1 : y->scalar,
                                .eps     = c->eps,
                                .n_outs  = !ple && !last};
-    if (to.n_outs) to.out[0].y = m->s.n, to.out[0].w = m->layers[l + 1].n_in;
-    ops_norms(m->o, m->t.q, &to, n);
+    if (to.n_outs) to.out[0].y = m->d.n, to.out[0].w = m->layers[l + 1].n_in;
+    ops_norms(m->d.o, m->d.t.q, &to, n);
 }
 
 /* x = (u + N_ple(Wp(gelu(Wg u) * p[l]))) * scalar; n = N_in(x) of the next layer */
 static void ple_block(gemma4 *m, const layer *y, int l, int n)
 {
     const gemma4_config *c = &m->c;
-    const ops           *o = m->o;
-    queue               *q = m->t.q;
+    const ops           *o = m->d.o;
+    queue               *q = m->d.t.q;
     int                  P = c->n_ple;
     o->matmul(q, m->s.ple_gate, y->ple_gate, m->s.u, n);
     o->gated(q, m->s.ple_gate, m->s.ple_gate, P, dev_at_f32(m->s.ple, (size_t)l * (size_t)P), c->n_layers * P, n, P,
              ACT_GELU_TANH);
     o->matmul(q, m->s.f, y->ple_proj, m->s.ple_gate, n);
-    norm_rows to = {.y      = m->s.x,
+    norm_rows to = {.y      = m->d.x,
                     .res    = m->s.u,
                     .z      = m->s.f,
                     .w      = y->n_ple,
@@ -444,7 +434,7 @@ static void ple_block(gemma4 *m, const layer *y, int l, int n)
                     .scale  = y->scalar,
                     .eps    = c->eps,
                     .n_outs = l + 1 < c->n_layers};
-    if (to.n_outs) to.out[0].y = m->s.n, to.out[0].w = m->layers[l + 1].n_in;
+    if (to.n_outs) to.out[0].y = m->d.n, to.out[0].w = m->layers[l + 1].n_in;
     ops_norms(o, q, &to, n);
 }
 
@@ -452,150 +442,38 @@ static void run_layer(gemma4 *m, int l, kv_pool *pool, const step_rows *r)
 {
     const layer *y = &m->layers[l];
     int          n = r->n_rows;
-    captures_copy(&m->captured, &m->t, m->s.x, l, n);
+    decoder_capture(&m->d, l, n);
     attention_block(m, y, l, pool, r);
-    if (m->c.n_experts) ops_aside(m->o, m->t.q, ASIDE_BEGIN);
+    if (m->c.n_experts) ops_aside(m->d.o, m->d.t.q, ASIDE_BEGIN);
     dense_block(m, y, l, n);
     if (m->c.n_experts) {
-        ops_aside(m->o, m->t.q, ASIDE_END);
+        ops_aside(m->d.o, m->d.t.q, ASIDE_END);
         expert_block(m, y, n);
-        ops_aside(m->o, m->t.q, ASIDE_JOIN);
+        ops_aside(m->d.o, m->d.t.q, ASIDE_JOIN);
     }
     end_layer(m, y, l, n);
     if (m->c.n_ple) ple_block(m, y, l, n);
 }
 
-static void gemma4_embed(target *t, dev y, dev ids, int n)
+static void run_layers(decoder *d, kv_pool *kv, const step_rows *r)
 {
-    gemma4 *m = (gemma4 *)t;
-    m->o->embed(t->q, y, m->embed, ids, n, sqrtf((float)m->c.n_embd));
-}
-
-/* From token ids to the wanted rows' final states. */
-static void forward(gemma4 *m, kv_pool *kv, const step_rows *r, dev want, int n_want)
-{
-    target *t = &m->t;
-    int     H = m->c.n_embd;
-    gemma4_embed(t, m->s.x, r->token, r->n_rows);
+    gemma4 *m = (gemma4 *)d;
     if (m->c.n_ple) per_layer_inputs(m, r);
-    m->o->rms_norm(t->q, m->s.n, m->s.x, m->layers[0].n_in, r->n_rows, H, m->c.eps);
+    d->o->rms_norm(d->t.q, d->n, d->x, m->layers[0].n_in, r->n_rows, m->c.n_embd, m->c.eps);
     for (int l = 0; l < m->c.n_layers; l++) run_layer(m, l, kv, r);
-    captures_copy(&m->captured, t, m->s.x, m->c.n_layers, r->n_rows);
-    if (!n_want) return;
-    m->o->copy_rows(t->q, m->s.n, H, m->s.x, H, want, n_want, H);
-    m->o->rms_norm(t->q, t->hidden, m->s.n, m->n_out, n_want, H, m->c.eps);
-}
-
-static uint64_t step_key(const gemma4 *m, const kv_pool *kv, const step *s)
-{
-    uint64_t key = graph_key_at(kv_pool_key(kv), m);
-    return graph_key(graph_key(graph_key(key, m->captured.key), (uint64_t)s->n_rows), (uint64_t)s->n_want);
-}
-
-static bool gemma4_step(target *t, kv_pool *kv, const step *s, err *e)
-{
-    gemma4 *m = (gemma4 *)t;
-    (void)e; /* a backend that can fail in the middle of a step will say so here */
-    assert(s->n_rows >= 1 && s->n_rows <= t->max_rows);
-    for (int i = 0; i < s->n_rows; i++) assert(s->token[i] >= 0 && s->token[i] < t->n_vocab);
-    fault_no_alloc_begin("step"); /* promise 4 */
-    kv_pool_flush(kv, t->q);
-    dev       want;
-    step_rows r    = step_upload(s, m->o, t->q, m->s.rows, &want);
-    bool      done = s->n_rows <= GRAPH_MAX_ROWS && m->o->replay(t->q, step_key(m, kv, s));
-    for (; !done; done = m->o->record_end(t->q)) forward(m, kv, &r, want, s->n_want);
-    fault_no_alloc_end();
-    return true;
-}
-
-static void gemma4_project(target *t, dev logits, dev hidden, int n)
-{
-    gemma4 *m = (gemma4 *)t;
-    m->o->matmul(t->q, logits, m->head, hidden, n);
-}
-
-static void gemma4_head(target *t, int first, int n)
-{
-    gemma4 *m = (gemma4 *)t;
-    assert(n >= 1 && n <= HEAD_ROWS && first + n <= t->max_rows);
-    fault_no_alloc_begin("head");
-    gemma4_project(t, t->logits, dev_at_f32(t->hidden, (size_t)first * (size_t)t->n_embd), n);
-    if (t->softcap > 0) m->o->softcap(t->q, t->logits, (size_t)n * (size_t)t->n_vocab, t->softcap);
-    fault_no_alloc_end();
-}
-
-static void gemma4_head_top(target *t, int first, int n, int n_top)
-{
-    gemma4 *m = (gemma4 *)t;
-    assert(n >= 1 && n <= HEAD_ROWS && first + n <= t->max_rows);
-    fault_no_alloc_begin("head_top");
-    m->o->matmul_top(t->q, t->best, m->head, dev_at_f32(t->hidden, (size_t)first * (size_t)t->n_embd), n, t->softcap,
-                     n_top);
-    fault_no_alloc_end();
-}
-
-static bool gemma4_capture(target *t, const int *ids, int n_ids, err *e)
-{
-    return captures_select(&((gemma4 *)t)->captured, t, ids, n_ids, e);
 }
 
 /* --- open and close -----------------------------------------------------------------------------*/
-static void gemma4_close(target *t)
-{
-    gemma4 *m = (gemma4 *)t;
-    captures_free(t);
-    owned_free(&m->own);
-    if (t->q) m->o->queue_free(t->q);
-    mem_free(m->layers);
-    ops_close(m->o);
-    mem_free(m);
-}
-
-static void init_target(gemma4 *m, const model_options *opt)
-{
-    const gemma4_config *c = &m->c;
-    m->t                   = (target){.o             = m->o,
-                                      .n_layers      = c->n_layers,
-                                      .n_embd        = c->n_embd,
-                                      .n_vocab       = c->n_vocab,
-                                      .n_ctx         = c->n_ctx,
-                                      .softcap       = c->softcap,
-                                      .scaled_embed  = true,
-                                      .max_rows      = opt->max_rows ? opt->max_rows : STEP_DEFAULT_ROWS,
-                                      .empty_thought = c->n_ple == 0,
-                                      .capture       = gemma4_capture,
-                                      .step          = gemma4_step,
-                                      .head          = gemma4_head,
-                                      .head_top      = m->o->matmul_top ? gemma4_head_top : NULL,
-                                      .embed         = gemma4_embed,
-                                      .project       = gemma4_project,
-                                      .close         = gemma4_close};
-    owned_init(&m->own, m->o, c->n_layers * 24 + 64);
-    m->layers = xnew_n(layer, (size_t)c->n_layers);
-}
-
-/* Shapes first: they bound every size that the queue and the scratch are given. */
-static bool load_model(loader *ld, err *e)
-{
-    gemma4 *m   = ld->m;
-    ld->g.b.dry = true;
-    if (!load_all(ld, e) || !init_queue(m, e)) return false;
-    m->own.q = m->t.q;
-    bind_begin(&ld->g.b);
-    if (!load_all(ld, e) || !init_rope(m, ld->g.b.cp, e) || !init_scratch(m, e)) return false;
-    m->t.weight_bytes = m->own.weight_bytes;
-    m->t.n_params     = m->own.n_params;
-    return true;
-}
+static void free_layers(decoder *d) { mem_free(((gemma4 *)d)->layers); }
 
 bool gemma4_check(const checkpoint *cp, err *e)
 {
-    gemma4 *m  = xnew(gemma4);
-    loader  ld = {m, role_binder_of((binder){.cp = cp, .dry = true}, &gemma4_roles, &m->c)};
-    bool    ok = gemma4_config_read(&m->c, cp, e);
-    m->layers  = xnew_n(layer, GEMMA4_MAX_LAYERS);
-    ok         = ok && load_all(&ld, e);
-    bind_end(&ld.g.b);
+    gemma4     *m  = xnew(gemma4);
+    role_binder g  = role_binder_of((binder){.cp = cp, .dry = true}, &gemma4_roles, &m->c);
+    bool        ok = gemma4_config_read(&m->c, cp, e);
+    m->layers      = xnew_n(layer, GEMMA4_MAX_LAYERS);
+    ok             = ok && load_all(&m->d, &g, e);
+    bind_end(&g.b);
     mem_free(m->layers);
     mem_free(m);
     return ok;
@@ -624,28 +502,46 @@ bool gemma4_describe(model_summary *out, const checkpoint *cp, const kv_types *t
     return true;
 }
 
+static void init_target(gemma4 *m, ops *o, const model_options *opt)
+{
+    const gemma4_config *c     = &m->c;
+    target               sizes = {.n_layers      = c->n_layers,
+                                  .n_embd        = c->n_embd,
+                                  .n_vocab       = c->n_vocab,
+                                  .n_ctx         = c->n_ctx,
+                                  .softcap       = c->softcap,
+                                  .scaled_embed  = true,
+                                  .empty_thought = c->n_ple == 0,
+                                  .kv_classes    = gemma4_kv_classes,
+                                  .set_kv        = gemma4_set_kv};
+    m->d                       = (decoder){.embed_scale  = sqrtf((float)c->n_embd),
+                                           .eps          = c->eps,
+                                           .load         = load_all,
+                                           .init_scratch = init_scratch,
+                                           .run_layers   = run_layers,
+                                           .free_layers  = free_layers};
+    decoder_init(&m->d, &sizes, o, opt);
+    m->layers = xnew_n(layer, (size_t)c->n_layers);
+    target_set_kv(&m->d.t, &(kv_types)KV_TYPES_ALL(CACHE_F16));
+}
+
 bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, ops *o, err *e)
 {
-    gemma4 *m  = xnew(gemma4);
-    binder  b  = {.cp = cp, .own = &m->own, .progress = opt->progress, .progress_ctx = opt->progress_ctx};
-    loader  ld = {m, role_binder_of(b, &gemma4_roles, &m->c)};
-    *out       = NULL;
-    m->o       = o;
+    gemma4     *m = xnew(gemma4);
+    binder      b = {.cp = cp, .own = &m->d.own, .progress = opt->progress, .progress_ctx = opt->progress_ctx};
+    role_binder g = role_binder_of(b, &gemma4_roles, &m->c);
+    *out          = NULL;
     if (!gemma4_config_read(&m->c, cp, e)) {
         ops_close(o);
         mem_free(m);
         return false;
     }
-    init_target(m, opt);
-    m->t.kv_classes = gemma4_kv_classes;
-    m->t.set_kv     = gemma4_set_kv;
-    target_set_kv(&m->t, &(kv_types)KV_TYPES_ALL(CACHE_F16));
-    bool ok = load_model(&ld, e);
-    bind_end(&ld.g.b);
-    if (!ok) {
-        gemma4_close(&m->t);
+    init_target(m, o, opt);
+    queue_limits lim = limits_of(m);
+    if (!decoder_load(&m->d, &g, &lim, e)) {
+        decoder_close(&m->d.t);
         return false;
     }
-    *out = &m->t;
+    *out = &m->d.t;
     return true;
 }

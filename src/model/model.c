@@ -45,7 +45,7 @@ void target_set_kv(target *t, const kv_types *types)
 }
 
 /* --- steps --------------------------------------------------------------------------------------*/
-enum { STEP_FIELDS = 8 }; /* int32 arrays of a step */
+enum { STEP_FIELDS = 8, STEP_PATHS = 2 }; /* int32 arrays of a step, and those for recurrent layers */
 
 void step_init(step *s, int max_rows)
 {
@@ -60,7 +60,7 @@ void step_init(step *s, int max_rows)
     s->root     = s->parent + n;
     s->last     = s->root + n;
     s->want     = s->last + n;
-    s->packed   = xnew_n(int32_t, STEP_FIELDS * n);
+    s->packed   = xnew_n(int32_t, (STEP_FIELDS + STEP_PATHS) * n);
     void *given = xalloc_n(n, sizeof *s->given), *kept = xalloc_n(n, sizeof *s->kept);
     s->given = given;
     s->kept  = kept;
@@ -75,18 +75,30 @@ void step_deinit(step *s)
     *s = (step){0};
 }
 
-size_t step_bytes(int max_rows) { return STEP_FIELDS * (size_t)max_rows * sizeof(int32_t); }
+size_t step_bytes(int max_rows) { return (STEP_FIELDS + STEP_PATHS) * (size_t)max_rows * sizeof(int32_t); }
+
+/* Writes `before` and `kept` of the rows, for recurrent layers. */
+static void pack_paths(const step *s, int32_t *before, int32_t *kept)
+{
+    for (int i = 0; i < s->n_rows; i++) {
+        bool follows = i > 0 && s->lane[i - 1] == s->lane[i];
+        before[i]    = s->parent[i] >= 0 ? s->parent[i] : follows ? i - 1 : -1;
+        kept[i]      = -1;
+    }
+    for (int i = 0; i < s->n_kept; i++)
+        for (int k = 0; k < s->kept[i].n; k++) kept[s->kept[i].first + k] = s->kept[i].at + k;
+}
 
 /* On the device the arrays are n_rows apart, so that a small step uploads little. */
-step_rows step_upload(const step *s, const ops *o, queue *q, dev to, dev *want)
+step_rows step_upload(const step *s, const ops *o, queue *q, dev to, bool paths, dev *want)
 {
-    size_t n = (size_t)s->n_rows;
-    dev    at[STEP_FIELDS];
-    for (size_t i = 0; i < STEP_FIELDS; i++) {
+    size_t n = (size_t)s->n_rows, n_fields = STEP_FIELDS + (paths ? STEP_PATHS : 0);
+    dev    at[STEP_FIELDS + STEP_PATHS] = {0};
+    for (size_t i = 0; i < n_fields; i++) at[i] = dev_at(to, i * n * sizeof(int32_t));
+    for (size_t i = 0; i < STEP_FIELDS; i++)
         memcpy(s->packed + i * n, s->token + i * (size_t)s->max_rows, n * sizeof(int32_t));
-        at[i] = dev_at(to, i * n * sizeof(int32_t));
-    }
-    o->upload(q, to, s->packed, STEP_FIELDS * n * sizeof(int32_t));
+    if (paths) pack_paths(s, s->packed + STEP_FIELDS * n, s->packed + (STEP_FIELDS + 1) * n);
+    o->upload(q, to, s->packed, n_fields * n * sizeof(int32_t));
     for (int i = 0; i < s->n_given; i++) /* ids travel as floats do: 4 bytes each */
         o->copy_rows(q, dev_at(at[0], (size_t)s->given[i].first * sizeof(int32_t)), s->given[i].n, s->given[i].ids,
                      s->given[i].n, (dev){0}, 1, s->given[i].n);
@@ -99,6 +111,8 @@ step_rows step_upload(const step *s, const ops *o, queue *q, dev to, dev *want)
                        .parent  = at[4],
                        .root    = at[5],
                        .last    = at[6],
+                       .before  = at[8],
+                       .kept    = at[9],
                        .settled = true};
 }
 

@@ -43,8 +43,9 @@ typedef struct {
 void step_init(step *s, int max_rows); /* max_rows: from 1 to STEP_MAX_ROWS */
 void step_deinit(step *s);             /* accepts a zeroed step */
 /* Enqueues the upload of the rows in one piece to `to`, which has step_bytes(max_rows) bytes. Sets *want to the address
- * of `want` there. s must not change until the upload is done. */
-step_rows step_upload(const step *s, const ops *o, queue *q, dev to, dev *want);
+ * of `want` there. s must not change until the upload is done. paths: also step_rows.before and kept, for
+ * targets with states. */
+step_rows step_upload(const step *s, const ops *o, queue *q, dev to, bool paths, dev *want);
 size_t    step_bytes(int max_rows);
 
 void step_clear(step *s); /* removes all rows */

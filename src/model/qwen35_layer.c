@@ -73,8 +73,7 @@ bool qwen35_pass_init(qwen35_pass *p, err *e)
     const qwen35_config *c = p->c;
     size_t               H = (size_t)c->n_embd, F = (size_t)(c->n_experts ? c->n_ff_shared : c->n_ff);
     size_t               heads = (size_t)(c->n_heads * c->head_dim);
-    return qwen35_take_floats(p, &p->x, H, e) && qwen35_take_floats(p, &p->n, H, e) &&
-           qwen35_take_floats(p, &p->f, H, e) && qwen35_take_floats(p, &p->qg, 2 * heads, e) &&
+    return qwen35_take_floats(p, &p->f, H, e) && qwen35_take_floats(p, &p->qg, 2 * heads, e) &&
            qwen35_take_floats(p, &p->heads_q, heads, e) && qwen35_take_floats(p, &p->k, heads, e) &&
            qwen35_take_floats(p, &p->v, heads, e) && qwen35_take_floats(p, &p->heads, heads, e) &&
            qwen35_take_floats(p, &p->gate, F, e) && qwen35_take_floats(p, &p->up, F, e) &&

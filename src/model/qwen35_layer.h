@@ -39,7 +39,7 @@ typedef struct {
 bool qwen35_load_ffn(role_binder *g, qwen35_layer *y, int l, err *e);
 bool qwen35_load_attention(role_binder *g, qwen35_layer *y, int l, err *e);
 
-/* Allocates scratch for p->max_rows rows and the frequencies of rope, owned by p->own. */
+/* Allocates scratch for p->max_rows rows, except x and n, and the frequencies of rope; all owned by p->own. */
 bool qwen35_pass_init(qwen35_pass *p, err *e);
 bool qwen35_take_floats(const qwen35_pass *p, dev *out, size_t n, err *e); /* [max_rows][n] */
 /* Returns the widest input of its matrices. */

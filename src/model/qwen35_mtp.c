@@ -167,7 +167,8 @@ static bool init_scratch(qwen35_mtp *m, bool keep_rows, err *e)
 {
     size_t H = (size_t)m->c.n_embd, V = (size_t)m->c.n_vocab;
     m->p = (qwen35_pass){.c = &m->c, .o = m->d.t->o, .q = m->d.t->q, .own = &m->own, .max_rows = MAX_ROWS};
-    return qwen35_pass_init(&m->p, e) && qwen35_take_floats(&m->p, &m->in, 2 * H, e) &&
+    return qwen35_take_floats(&m->p, &m->p.x, H, e) && qwen35_take_floats(&m->p, &m->p.n, H, e) &&
+           qwen35_pass_init(&m->p, e) && qwen35_take_floats(&m->p, &m->in, 2 * H, e) &&
            qwen35_take_floats(&m->p, &m->h, H, e) &&
            owned_buf(&m->own, &m->states, (size_t)m->max_lanes * H * sizeof(float), e) &&
            owned_buf(&m->own, &m->logits, HEAD_ROWS * V * sizeof(float), e) &&

@@ -434,14 +434,9 @@ static void cpu_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, i
 }
 
 /* --- recurrent layers -----------------------------------------------------------------------------*/
-static cpu_delta_rows delta_rows(const step_rows *r)
-{
-    return (cpu_delta_rows){r->lane.p, r->pos.p, r->before.p, r->kept.p, r->n_rows};
-}
-
 static void cpu_conv(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, const step_rows *rows)
 {
-    cpu_conv_args a = {y.p, x.p, w.p, c, layer, delta_rows(rows)};
+    cpu_conv_args a = {y.p, x.p, w.p, c, layer, delta_rows_of(rows)};
     assert(c->n_taps <= DELTA_MAX_TAPS);
     run_items(q->b, q->b->k->conv, &a, ceil_div((size_t)delta_channels(c), CONV_SPAN),
               (size_t)rows->n_rows * CONV_SPAN * (size_t)(c->n_taps + 8));
@@ -451,7 +446,7 @@ static void cpu_delta(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, 
                       const step_rows *rows)
 {
     size_t         D = (size_t)c->head_dim, n = (size_t)c->n_v_heads * D / DELTA_COLS, rows_n = (size_t)rows->n_rows;
-    cpu_delta_args t = {y.p, x.p, a.p, b.p, rate.p, bias.p, c, layer, delta_rows(rows), q->parts, PART_SCRATCH};
+    cpu_delta_args t = {y.p, x.p, a.p, b.p, rate.p, bias.p, c, layer, delta_rows_of(rows), q->parts, PART_SCRATCH};
     _Static_assert(CPU_MAX_KEPT * DELTA_COLS * DELTA_MAX_HEAD <= PART_SCRATCH, "scratch for the kept rows of a lane");
     assert(D % 8 == 0 && D <= DELTA_MAX_HEAD);
     run_items(q->b, q->b->k->delta_heads, &t, rows_n, 2 * (size_t)delta_channels(c) + 64 * (size_t)c->n_v_heads);

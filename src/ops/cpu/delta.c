@@ -3,35 +3,6 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/vec.h"
 
-static float *live_state(const delta_class *c, int layer, int32_t lane)
-{
-    int32_t id = ((const int32_t *)c->table.p)[(size_t)lane * (size_t)c->table_stride];
-    return (float *)((char *)c->pool.p + (size_t)id * KV_UNIT) + (size_t)layer * delta_state_floats(c);
-}
-
-static float *kept_row(const delta_class *c, int layer, int32_t place)
-{
-    return (float *)((char *)c->kept.p + (size_t)place * c->row_bytes) + (size_t)layer * delta_kept_floats(c);
-}
-
-/* A lane's rows in a step: first .. end - 1, of which those from first_kept on are kept. */
-typedef struct {
-    int     first, end, first_kept;
-    int32_t lane;
-    bool    from_zero;
-} lane_rows;
-
-static bool next_lane(const cpu_delta_rows *t, lane_rows *l)
-{
-    if (l->end == t->n_rows) return false;
-    l->first     = l->end;
-    l->lane      = t->lane[l->first];
-    l->from_zero = t->pos[l->first] == 0;
-    while (l->end < t->n_rows && t->lane[l->end] == l->lane) l->end++;
-    for (l->first_kept = l->first; l->first_kept < l->end && t->kept[l->first_kept] < 0;) l->first_kept++;
-    return true;
-}
-
 /* --- convolution ----------------------------------------------------------------------------------*/
 /* Sets in[j] to the input of tap j of row r, from channel i on; NULL: zeros before the text. window: the inputs before
  * the step, or NULL. */
@@ -61,7 +32,7 @@ static void conv_span(const cpu_conv_args *a, float *y, const float *const *in, 
 }
 
 /* The sure rows become the last inputs. A new input may come from an old one, so all are read first. */
-static void keep_inputs(const cpu_conv_args *a, const lane_rows *l, float *window, size_t i)
+static void keep_inputs(const cpu_conv_args *a, const delta_lane *l, float *window, size_t i)
 {
     const delta_class *c      = a->c;
     int                n_last = c->n_taps - 1;
@@ -81,17 +52,17 @@ void CPU_FN(conv)(const void *args, size_t from, size_t to, int thread)
     size_t               n = (size_t)delta_channels(c);
     (void)thread;
     for (size_t item = from; item < to; item++) {
-        size_t    i = item * CONV_SPAN, span = n - i < CONV_SPAN ? n - i : CONV_SPAN;
-        lane_rows l = {0};
-        while (next_lane(&a->rows, &l)) {
-            float *window = live_state(c, a->layer, l.lane) + delta_memory_floats(c);
+        size_t     i = item * CONV_SPAN, span = n - i < CONV_SPAN ? n - i : CONV_SPAN;
+        delta_lane l = {0};
+        while (delta_next_lane(&a->rows, &l)) {
+            float *window = delta_live(c, a->layer, l.lane) + delta_memory_floats(c);
             for (int r = l.first; r < l.end; r++) {
                 const float *in[DELTA_MAX_TAPS];
                 find_inputs(a, r, l.from_zero ? NULL : window, c->n_taps, i, in);
                 conv_span(a, a->y + (size_t)r * n, in, i);
                 if (r >= l.first_kept)
-                    memcpy(kept_row(c, a->layer, a->rows.kept[r]) + delta_tape_floats(c) + i, a->x + (size_t)r * n + i,
-                           span * sizeof(float));
+                    memcpy(delta_kept(c, a->layer, a->rows.kept[r]) + delta_tape_floats(c) + i,
+                           a->x + (size_t)r * n + i, span * sizeof(float));
             }
             if (l.first_kept > l.first) keep_inputs(a, &l, window, i);
         }
@@ -124,7 +95,7 @@ void CPU_FN(delta_heads)(const void *args, size_t from, size_t to, int thread)
             b[h] = 1 / (1 + expf(-b[h]));
         }
         if (t->rows.kept[r] < 0) continue;
-        float *tape = kept_row(c, t->layer, t->rows.kept[r]);
+        float *tape = delta_kept(c, t->layer, t->rows.kept[r]);
         memcpy(tape + V * D, x + K * D, K * D * sizeof *tape);
         memcpy(tape + (V + K) * D, a, V * sizeof *tape);
     }
@@ -169,18 +140,18 @@ static void run_row(const cpu_delta_args *t, float *to, const float *from, int r
     update_rows(to, from, decay, d, k, D);
 }
 
-static void run_lane(const cpu_delta_args *t, const lane_rows *l, size_t h, size_t j, float *states)
+static void run_lane(const cpu_delta_args *t, const delta_lane *l, size_t h, size_t j, float *states)
 {
     const delta_class *c = t->c;
     size_t             D = (size_t)c->head_dim, part = DELTA_COLS * D;
-    float             *live = live_state(c, t->layer, l->lane) + (h * D + j) * D, d[DELTA_COLS];
+    float             *live = delta_live(c, t->layer, l->lane) + (h * D + j) * D, d[DELTA_COLS];
     if (l->from_zero) memset(live, 0, part * sizeof *live);
     for (int r = l->first; r < l->first_kept; r++) run_row(t, live, live, r, h, j, d);
     for (int r = l->first_kept; r < l->end; r++) {
         int          p    = t->rows.before[r] - l->first_kept;
         const float *from = p < 0 ? live : states + (size_t)p * part;
         run_row(t, states + (size_t)(r - l->first_kept) * part, from, r, h, j, d);
-        memcpy(kept_row(c, t->layer, t->rows.kept[r]) + h * D + j, d, sizeof d);
+        memcpy(delta_kept(c, t->layer, t->rows.kept[r]) + h * D + j, d, sizeof d);
     }
 }
 
@@ -189,8 +160,8 @@ void CPU_FN(delta)(const void *args, size_t from, size_t to, int thread)
     const cpu_delta_args *t      = args;
     size_t                blocks = (size_t)t->c->head_dim / DELTA_COLS;
     for (size_t item = from; item < to; item++) {
-        lane_rows l = {0};
-        while (next_lane(&t->rows, &l))
+        delta_lane l = {0};
+        while (delta_next_lane(&t->rows, &l))
             run_lane(t, &l, item / blocks, item % blocks * DELTA_COLS, t->states + (size_t)thread * t->states_stride);
     }
 }
@@ -207,10 +178,10 @@ void CPU_FN(delta_replay)(const void *args, size_t from, size_t to, int thread)
         size_t h = item / blocks % V, j = item % blocks * DELTA_COLS;
         for (int n = 0; n < t->n_items; n++) {
             const delta_replay_item *it   = &t->item[n];
-            float                   *live = live_state(c, layer, it->lane) + (h * D + j) * D;
+            float                   *live = delta_live(c, layer, it->lane) + (h * D + j) * D;
             if (it->pos == 0) memset(live, 0, DELTA_COLS * D * sizeof *live);
             for (int k = 0; k < it->n; k++) {
-                const float *tape = kept_row(c, layer, t->place[it->first + k]);
+                const float *tape = delta_kept(c, layer, t->place[it->first + k]);
                 update_rows(live, live, v8_set1(tape[(V + K) * D + h]), tape + h * D + j,
                             tape + (V + (size_t)delta_key_head(c, (int)h)) * D, D);
             }
@@ -229,12 +200,12 @@ void CPU_FN(conv_replay)(const void *args, size_t from, size_t to, int thread)
     for (size_t item = from; item < to; item++) {
         const delta_replay_item *it     = &t->item[item % (size_t)t->n_items];
         int                      layer  = (int)(item / (size_t)t->n_items);
-        float                   *window = live_state(c, layer, it->lane) + delta_memory_floats(c);
+        float                   *window = delta_live(c, layer, it->lane) + delta_memory_floats(c);
         for (int j = 0; j < n_last; j++) {
             int    k      = it->n - n_last + j; /* negative: an old input, which has a higher index */
             float *to_row = window + (size_t)j * n;
             if (k >= 0)
-                memcpy(to_row, kept_row(c, layer, t->place[it->first + k]) + delta_tape_floats(c), bytes);
+                memcpy(to_row, delta_kept(c, layer, t->place[it->first + k]) + delta_tape_floats(c), bytes);
             else if (it->pos == 0)
                 memset(to_row, 0, bytes);
             else

@@ -7,6 +7,7 @@
  * of their arguments. */
 #ifndef TANDEM_OPS_CPU_KERNELS_H
 #define TANDEM_OPS_CPU_KERNELS_H
+#include "ops/delta_view.h"
 #include "ops/kv_view.h"
 
 typedef void cpu_kernel(const void *args, size_t from, size_t to, int thread);
@@ -166,18 +167,13 @@ typedef struct { /* item: a row */
 } cpu_add_gated_args;
 
 /* --- recurrent layers -----------------------------------------------------------------------------*/
-typedef struct {
-    const int32_t *lane, *pos, *before, *kept;
-    int            n_rows;
-} cpu_delta_rows;
-
 enum { CONV_SPAN = 64, DELTA_COLS = 4, CPU_MAX_KEPT = 512 /* kept rows of a lane: at least KV_MAX_PATH */ };
 typedef struct { /* item: CONV_SPAN channels, all rows */
     float             *y;
     const float       *x, *w;
     const delta_class *c;
     int                layer;
-    cpu_delta_rows     rows;
+    delta_rows         rows;
 } cpu_conv_args;
 
 typedef struct { /* item of delta_heads: a row; of delta: DELTA_COLS rows of the memory of a value head */
@@ -185,7 +181,7 @@ typedef struct { /* item of delta_heads: a row; of delta: DELTA_COLS rows of the
     const float       *rate, *bias;
     const delta_class *c;
     int                layer;
-    cpu_delta_rows     rows;
+    delta_rows         rows;
     float             *states; /* [thread][states_stride]: memories after the kept rows of a lane */
     size_t             states_stride;
 } cpu_delta_args;

@@ -1,37 +1,8 @@
 /* Gated delta nets: the convolution of their inputs, the delta rule, and the replay of kept rows. */
+#include "ops/delta_view.h"
 #include "ops/ref/table.h"
 
 #include <string.h>
-
-static float *live_state(const delta_class *c, int layer, int32_t lane)
-{
-    int32_t id = ((const int32_t *)c->table.p)[(size_t)lane * (size_t)c->table_stride];
-    return (float *)((char *)c->pool.p + (size_t)id * KV_UNIT) + (size_t)layer * delta_state_floats(c);
-}
-
-static float *kept_row(const delta_class *c, int layer, int32_t place)
-{
-    return (float *)((char *)c->kept.p + (size_t)place * c->row_bytes) + (size_t)layer * delta_kept_floats(c);
-}
-
-/* A lane's rows in a step: first .. end - 1, of which those from first_kept on are kept. */
-typedef struct {
-    int     first, end, first_kept;
-    int32_t lane;
-    bool    from_zero;
-} lane_rows;
-
-static bool next_lane(const step_rows *rows, lane_rows *l)
-{
-    const int32_t *lane = rows->lane.p, *kept = rows->kept.p, *pos = rows->pos.p;
-    if (l->end == rows->n_rows) return false;
-    l->first     = l->end;
-    l->lane      = lane[l->first];
-    l->from_zero = pos[l->first] == 0;
-    while (l->end < rows->n_rows && lane[l->end] == l->lane) l->end++;
-    for (l->first_kept = l->first; l->first_kept < l->end && kept[l->first_kept] < 0;) l->first_kept++;
-    return true;
-}
 
 /* --- convolution ----------------------------------------------------------------------------------*/
 /* Returns the input that is `back` rows before r on its path. window: the last inputs before the step. */
@@ -45,28 +16,28 @@ static float input_at(const float *x, const int32_t *before, int n, int r, int b
 
 void ref_conv(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, const step_rows *rows)
 {
-    const int32_t *before = rows->before.p, *kept = rows->kept.p;
-    const float   *xs = x.p, *ws = w.p;
-    int            n = delta_channels(c), taps = c->n_taps;
-    lane_rows      l = {0};
+    delta_rows   at = delta_rows_of(rows);
+    const float *xs = x.p, *ws = w.p;
+    int          n = delta_channels(c), taps = c->n_taps;
+    delta_lane   l = {0};
     (void)q;
-    while (next_lane(rows, &l)) {
-        float *window = live_state(c, layer, l.lane) + delta_memory_floats(c), *old = l.from_zero ? NULL : window;
+    while (delta_next_lane(&at, &l)) {
+        float *window = delta_live(c, layer, l.lane) + delta_memory_floats(c), *old = l.from_zero ? NULL : window;
         for (int i = 0; i < n; i++) {
             float last[DELTA_MAX_TAPS];
             for (int r = l.first; r < l.end; r++) {
                 double sum = 0;
                 for (int j = 0; j < taps; j++)
                     sum += (double)ws[(size_t)j * (size_t)n + (size_t)i] *
-                           input_at(xs, before, n, r, taps - 1 - j, old, taps, i);
+                           input_at(xs, at.before, n, r, taps - 1 - j, old, taps, i);
                 ((float *)y.p)[(size_t)r * (size_t)n + (size_t)i] = (float)(sum / (1 + exp(-sum)));
-                if (kept[r] >= 0)
-                    kept_row(c, layer, kept[r])[delta_tape_floats(c) + (size_t)i] =
+                if (at.kept[r] >= 0)
+                    delta_kept(c, layer, at.kept[r])[delta_tape_floats(c) + (size_t)i] =
                         xs[(size_t)r * (size_t)n + (size_t)i];
             }
             if (l.first_kept == l.first) continue;
             for (int j = 0; j < taps - 1; j++)
-                last[j] = input_at(xs, before, n, l.first_kept - 1, taps - 2 - j, old, taps, i);
+                last[j] = input_at(xs, at.before, n, l.first_kept - 1, taps - 2 - j, old, taps, i);
             for (int j = 0; j < taps - 1; j++) window[(size_t)j * (size_t)n + (size_t)i] = last[j];
         }
     }
@@ -133,7 +104,7 @@ static float run_row(const delta_job *t, float *s, int r, int h, int j)
 /* Applies the kept row at `place` to row j of the memory of value head h. */
 static void apply_kept(const delta_class *c, int layer, int32_t place, float *s, int h, int j)
 {
-    const float *tape = kept_row(c, layer, place);
+    const float *tape = delta_kept(c, layer, place);
     size_t       D = (size_t)c->head_dim, V = (size_t)c->n_v_heads, K = (size_t)c->n_k_heads;
     update(s, tape[(V + K) * D + (size_t)h], tape[(size_t)h * D + (size_t)j],
            tape + (V + (size_t)delta_key_head(c, h)) * D, c->head_dim);
@@ -151,35 +122,36 @@ static void keep_heads(const delta_job *t, int r)
 {
     const delta_class *c = t->c;
     size_t             D = (size_t)c->head_dim, V = (size_t)c->n_v_heads, K = (size_t)c->n_k_heads;
-    float             *tape = kept_row(c, t->layer, t->kept[r]);
+    float             *tape = delta_kept(c, t->layer, t->kept[r]);
     memcpy(tape + V * D, t->x + (size_t)r * (size_t)delta_channels(c) + K * D, K * D * sizeof *tape);
     memcpy(tape + (V + K) * D, t->decay + (size_t)r * V, V * sizeof *tape);
 }
 
-static void run_lane(const delta_job *t, const lane_rows *l, int h, int j)
+static void run_lane(const delta_job *t, const delta_lane *l, int h, int j)
 {
     const delta_class *c    = t->c;
     size_t             D    = (size_t)c->head_dim;
-    float             *live = live_state(c, t->layer, l->lane) + ((size_t)h * D + (size_t)j) * D, s[DELTA_MAX_HEAD];
+    float             *live = delta_live(c, t->layer, l->lane) + ((size_t)h * D + (size_t)j) * D, s[DELTA_MAX_HEAD];
     if (l->from_zero) memset(live, 0, D * sizeof *live);
     for (int r = l->first; r < l->first_kept; r++) run_row(t, live, r, h, j);
     for (int r = l->first_kept; r < l->end; r++) {
         memcpy(s, live, D * sizeof *s);
         apply_path(t, s, t->before[r], h, j);
-        kept_row(c, t->layer, t->kept[r])[(size_t)h * D + (size_t)j] = run_row(t, s, r, h, j);
+        delta_kept(c, t->layer, t->kept[r])[(size_t)h * D + (size_t)j] = run_row(t, s, r, h, j);
     }
 }
 
 void ref_delta(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, const delta_class *c, int layer,
                const step_rows *rows)
 {
-    delta_job t = {y.p, x.p, a.p, b.p, c, layer, rows->before.p, rows->kept.p};
-    lane_rows l = {0};
+    delta_rows at = delta_rows_of(rows);
+    delta_job  t  = {y.p, x.p, a.p, b.p, c, layer, at.before, at.kept};
+    delta_lane l  = {0};
     (void)q;
     prepare_rows(x.p, a.p, b.p, rate.p, bias.p, c, rows->n_rows);
     for (int r = 0; r < rows->n_rows; r++)
         if (t.kept[r] >= 0) keep_heads(&t, r);
-    while (next_lane(rows, &l))
+    while (delta_next_lane(&at, &l))
         for (int h = 0; h < c->n_v_heads; h++)
             for (int j = 0; j < c->head_dim; j++) run_lane(&t, &l, h, j);
 }
@@ -187,14 +159,14 @@ void ref_delta(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, const d
 /* --- replay ---------------------------------------------------------------------------------------*/
 static void replay_inputs(const delta_class *c, int layer, const delta_replay_item *it, const int32_t *place)
 {
-    float *window = live_state(c, layer, it->lane) + delta_memory_floats(c);
+    float *window = delta_live(c, layer, it->lane) + delta_memory_floats(c);
     int    n = delta_channels(c), taps = c->n_taps;
     for (int i = 0; i < n; i++) {
         float last[DELTA_MAX_TAPS] = {0};
         for (int j = 0; j < taps - 1 && it->pos != 0; j++) last[j] = window[(size_t)j * (size_t)n + (size_t)i];
         for (int k = 0; k < it->n; k++) {
             for (int j = 0; j + 1 < taps - 1; j++) last[j] = last[j + 1];
-            last[taps - 2] = kept_row(c, layer, place[it->first + k])[delta_tape_floats(c) + (size_t)i];
+            last[taps - 2] = delta_kept(c, layer, place[it->first + k])[delta_tape_floats(c) + (size_t)i];
         }
         for (int j = 0; j < taps - 1; j++) window[(size_t)j * (size_t)n + (size_t)i] = last[j];
     }
@@ -208,7 +180,7 @@ void ref_delta_replay(queue *q, const delta_class *c, dev items, int n_items, de
     (void)q;
     for (int l = 0; l < c->n_layers; l++)
         for (const delta_replay_item *it = item; it < item + n_items; it++) {
-            float *live = live_state(c, l, it->lane);
+            float *live = delta_live(c, l, it->lane);
             if (it->pos == 0) memset(live, 0, delta_memory_floats(c) * sizeof *live);
             for (int h = 0; h < c->n_v_heads; h++)
                 for (int j = 0; j < c->head_dim; j++)

@@ -1,0 +1,179 @@
+#include "model/decoder.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+
+#include <assert.h>
+
+/* --- captures -----------------------------------------------------------------------------------*/
+static void free_features(target *t)
+{
+    if (t->features.p) t->o->free(t->o, t->features);
+    t->features   = (dev){0};
+    t->n_features = 0;
+    t->feature_id = NULL;
+}
+
+static bool select_features(target *t, const int *ids, int n_ids, err *e)
+{
+    decoder *d    = (decoder *)t;
+    dev      room = {0};
+    assert(n_ids >= 0 && n_ids <= t->n_layers + 1);
+    if (n_ids && !t->o->alloc(t->o, &room, (size_t)t->max_rows * (size_t)n_ids * (size_t)t->n_embd * sizeof(float), e))
+        return err_wrap(e, "cannot keep the hidden states of %d layers", n_ids);
+    free_features(t);
+    d->capture_key = 0;
+    if (!n_ids) return true;
+    t->features = room;
+    for (int i = 0; i < n_ids; i++) {
+        assert(ids[i] >= 0 && ids[i] <= t->n_layers);
+        d->capture_id[i] = ids[i];
+        d->capture_key   = graph_key(d->capture_key, (uint64_t)ids[i]);
+    }
+    d->capture_key = graph_key_at(d->capture_key, t->features.p);
+    t->n_features  = n_ids;
+    t->feature_id  = d->capture_id;
+    return true;
+}
+
+void decoder_capture(const decoder *d, int h, int n_rows)
+{
+    const target *t = &d->t;
+    int           H = t->n_embd;
+    for (int i = 0; i < t->n_features; i++)
+        if (d->capture_id[i] == h)
+            d->o->copy_rows(t->q, dev_at_f32(t->features, (size_t)i * (size_t)H), t->n_features * H, d->x, H, (dev){0},
+                            n_rows, H);
+}
+
+/* --- a step -------------------------------------------------------------------------------------*/
+static void embed_tokens(target *t, dev y, dev ids, int n)
+{
+    decoder *d = (decoder *)t;
+    d->o->embed(t->q, y, d->embed, ids, n, d->embed_scale);
+}
+
+/* From token ids to the wanted rows' final states. */
+static void forward(decoder *d, kv_pool *kv, const step_rows *r, dev want, int n_want)
+{
+    target *t = &d->t;
+    int     H = t->n_embd;
+    embed_tokens(t, d->x, r->token, r->n_rows);
+    d->run_layers(d, kv, r);
+    decoder_capture(d, t->n_layers, r->n_rows);
+    if (!n_want) return;
+    d->o->copy_rows(t->q, d->n, H, d->x, H, want, n_want, H);
+    d->o->rms_norm(t->q, t->hidden, d->n, d->n_out, n_want, H, d->eps);
+}
+
+static uint64_t step_key(const decoder *d, const kv_pool *kv, const step *s)
+{
+    uint64_t key = graph_key(graph_key_at(kv_pool_key(kv), d), d->capture_key);
+    return graph_key(graph_key(key, (uint64_t)s->n_rows), (uint64_t)s->n_want);
+}
+
+static bool run_step(target *t, kv_pool *kv, const step *s, err *e)
+{
+    decoder *d = (decoder *)t;
+    dev      want;
+    (void)e; /* device errors appear in ops->check */
+    assert(s->n_rows >= 1 && s->n_rows <= t->max_rows);
+    for (int i = 0; i < s->n_rows; i++) assert(s->token[i] >= 0 && s->token[i] < t->n_vocab);
+    fault_no_alloc_begin("step"); /* promise 4 */
+    kv_pool_flush(kv, t->q);
+    step_rows r    = step_upload(s, d->o, t->q, d->rows, t->n_states > 0, &want);
+    bool      done = s->n_rows <= GRAPH_MAX_ROWS && d->o->replay(t->q, step_key(d, kv, s));
+    for (; !done; done = d->o->record_end(t->q)) forward(d, kv, &r, want, s->n_want);
+    fault_no_alloc_end();
+    return true;
+}
+
+/* --- the output matrix --------------------------------------------------------------------------*/
+static dev hidden_row(const target *t, int first, int n)
+{
+    assert(n >= 1 && n <= HEAD_ROWS && first + n <= t->max_rows);
+    return dev_at_f32(t->hidden, (size_t)first * (size_t)t->n_embd);
+}
+
+static void project(target *t, dev logits, dev hidden, int n)
+{
+    decoder *d = (decoder *)t;
+    d->o->matmul(t->q, logits, d->head, hidden, n);
+}
+
+static void run_head(target *t, int first, int n)
+{
+    decoder *d = (decoder *)t;
+    fault_no_alloc_begin("head");
+    project(t, t->logits, hidden_row(t, first, n), n);
+    if (t->softcap > 0) d->o->softcap(t->q, t->logits, (size_t)n * (size_t)t->n_vocab, t->softcap);
+    fault_no_alloc_end();
+}
+
+static void run_head_top(target *t, int first, int n, int n_top)
+{
+    decoder *d = (decoder *)t;
+    fault_no_alloc_begin("head_top");
+    d->o->matmul_top(t->q, t->best, d->head, hidden_row(t, first, n), n, t->softcap, n_top);
+    fault_no_alloc_end();
+}
+
+/* --- open and close -----------------------------------------------------------------------------*/
+void decoder_init(decoder *d, const target *sizes, ops *o, const model_options *opt)
+{
+    target *t = &d->t;
+    assert(sizes->n_layers <= DECODER_MAX_LAYERS);
+    *t          = *sizes;
+    d->o        = o;
+    t->o        = o;
+    t->max_rows = opt->max_rows ? opt->max_rows : STEP_DEFAULT_ROWS;
+    t->capture  = select_features;
+    t->step     = run_step;
+    t->head     = run_head;
+    t->head_top = o->matmul_top ? run_head_top : NULL;
+    t->embed    = embed_tokens;
+    t->project  = project;
+    t->close    = decoder_close;
+    owned_init(&d->own, o, t->n_layers * 24 + 64);
+}
+
+bool decoder_take_floats(decoder *d, dev *out, size_t n, err *e)
+{
+    return owned_buf(&d->own, out, (size_t)d->t.max_rows * n * sizeof(float), e);
+}
+
+static bool init_results(decoder *d, err *e)
+{
+    target *t = &d->t;
+    size_t  H = (size_t)t->n_embd;
+    return decoder_take_floats(d, &d->x, H, e) && decoder_take_floats(d, &d->n, H, e) &&
+           decoder_take_floats(d, &t->hidden, H, e) &&
+           owned_buf(&d->own, &t->logits, (size_t)HEAD_ROWS * (size_t)t->n_vocab * sizeof(float), e) &&
+           owned_buf(&d->own, &t->best, (size_t)HEAD_ROWS * SAMPLE_TOP_MAX * sizeof(token_logit), e) &&
+           owned_buf(&d->own, &d->rows, step_bytes(t->max_rows), e);
+}
+
+bool decoder_load(decoder *d, role_binder *g, const queue_limits *lim, err *e)
+{
+    g->b.dry = true;
+    bool ok  = d->load(d, g, e) && d->o->queue_new(d->o, &d->t.q, lim, e);
+    d->own.q = d->t.q;
+    if (ok) bind_begin(&g->b);
+    ok = ok && d->load(d, g, e) && init_results(d, e) && d->init_scratch(d, g->b.cp, e);
+    bind_end(&g->b);
+    d->t.weight_bytes = d->own.weight_bytes;
+    d->t.n_params     = d->own.n_params;
+    return ok;
+}
+
+void decoder_close(target *t)
+{
+    decoder *d = (decoder *)t;
+    ops     *o = d->o;
+    free_features(t);
+    owned_free(&d->own);
+    if (t->q) o->queue_free(t->q);
+    d->free_layers(d);
+    ops_close(o);
+    mem_free(d);
+}

@@ -1,0 +1,47 @@
+/* model/decoder.h - for targets: the parts that the decoders of all families share. These are the embeddings, captured
+ * features, the final norm and the output matrix, and a step as a recorded sequence of ops. A family adds its layers.
+ *
+ * A family's struct begins with a decoder. It sets the callbacks and the tensors named here; decoder_init sets the
+ * functions of the target. Thread: as the target. */
+#ifndef TANDEM_MODEL_DECODER_H
+#define TANDEM_MODEL_DECODER_H
+#include "model/roles.h"
+
+enum { DECODER_MAX_LAYERS = 256 };
+
+typedef struct decoder decoder;
+struct decoder {
+    target   t;            /* first: a target * is a decoder * */
+    ops     *o;            /* owned; t.o is the same */
+    weight  *embed, *head; /* set by load; head == embed when tied */
+    dev      n_out;        /* final norm, set by load */
+    float    embed_scale;  /* factor of embeddings */
+    float    eps;          /* of the final norm */
+    dev      x, n;         /* [max_rows][n_embd]: the residual stream, and scratch of the same size */
+    dev      rows;         /* the step's int32 arrays */
+    int      capture_id[DECODER_MAX_LAYERS + 1];
+    uint64_t capture_key; /* hash of the captures and their address */
+    owned    own;
+
+    /* Binds all tensors. Called twice: dry first (bind.h). */
+    bool (*load)(decoder *d, role_binder *g, err *e);
+    /* Allocates the family's scratch, after the tensors are loaded. */
+    bool (*init_scratch)(decoder *d, const checkpoint *c, err *e);
+    /* Enqueues all layers: x holds the embeddings, and at the end the output of the last layer. Calls decoder_capture
+     * before each layer. */
+    void (*run_layers)(decoder *d, kv_pool *kv, const step_rows *r);
+    void (*free_layers)(decoder *d); /* frees what the family allocated on the host */
+};
+
+/* Takes over o. sizes: n_layers, n_embd, n_vocab and n_ctx of the target, and its properties; the rest is set here. */
+void decoder_init(decoder *d, const target *sizes, ops *o, const model_options *opt);
+/* Checks the shapes of all tensors, which bound every size; then makes the queue and loads the tensors. */
+bool decoder_load(decoder *d, role_binder *g, const queue_limits *lim, err *e);
+/* Frees everything, also after a failure. It is the target's `close`. */
+void decoder_close(target *t);
+
+/* Allocates [max_rows][n] floats, owned by d. */
+bool decoder_take_floats(decoder *d, dev *out, size_t n, err *e);
+/* Copies n_rows rows of the residual stream before layer h to the features, if it is captured. */
+void decoder_capture(const decoder *d, int h, int n_rows);
+#endif
