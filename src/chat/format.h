@@ -15,6 +15,19 @@ typedef struct {
     void *ctx;
 } chat_sink;
 
+/* For `render`: sends segments to a sink. After a failure nothing more is sent, so a run of calls needs one check at
+ * the end. */
+typedef struct {
+    const chat_sink *sink;
+    err             *e;
+    bool             failed;
+} chat_out;
+void chat_out_send(chat_out *o, const chat_segment *s);
+void chat_out_text(chat_out *o, str text);   /* sends nothing if it is empty */
+void chat_out_marker(chat_out *o, str name); /* sends the token of this name */
+/* Records a failure, unless there was one before. */
+void chat_out_fail(chat_out *o, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
 /* Constant data; any thread may use it. */
 struct chat_format {
     const char       *title;   /* name of the family in messages: "Gemma 4" */

@@ -13,8 +13,6 @@
 #include "base/mem.h"
 
 #include <assert.h>
-#include <stdarg.h>
-#include <stdio.h>
 
 /* --- output -------------------------------------------------------------------------------------*/
 static const char *const marker_names[] = {
@@ -77,34 +75,9 @@ const chat_format gemma4_format = {
 
 str gemma4_marker_name(gemma4_marker m) { return str_of(marker_names[m]); }
 
-static void send_segment(gemma4_out *o, const chat_segment *s)
-{
-    if (!o->failed) o->failed = !o->sink->put(o->sink->ctx, s, o->e);
-}
-
-void gemma4_put_marker(gemma4_out *o, gemma4_marker m)
-{
-    send_segment(o, &(chat_segment){.kind = CHAT_SEG_MARKER, .text = gemma4_marker_name(m)});
-}
-
-void gemma4_put(gemma4_out *o, str text)
-{
-    if (text.n) send_segment(o, &(chat_segment){.kind = CHAT_SEG_TEXT, .text = text});
-}
-
+void gemma4_put_marker(gemma4_out *o, gemma4_marker m) { chat_out_marker(&o->to, gemma4_marker_name(m)); }
+void gemma4_put(gemma4_out *o, str text) { chat_out_text(&o->to, text); }
 void gemma4_puts(gemma4_out *o, const char *text) { gemma4_put(o, str_of(text)); }
-
-void gemma4_fail(gemma4_out *o, err_code code, const char *fmt, ...)
-{
-    char    text[256];
-    va_list ap;
-    if (o->failed) return;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    err_set(o->e, code, "%s", text);
-    o->failed = true;
-}
 
 static void put_medium(gemma4_out *o, const chat_part *part)
 {
@@ -112,7 +85,7 @@ static void put_medium(gemma4_out *o, const chat_part *part)
         [CHAT_IMAGE] = GEMMA4_IMAGE, [CHAT_AUDIO] = GEMMA4_AUDIO, [CHAT_VIDEO] = GEMMA4_VIDEO};
     bool lines = (o->rules & GEMMA4_MEDIA_LINES) && part->kind != CHAT_AUDIO;
     if (lines) gemma4_puts(o, "\n\n");
-    send_segment(o, &(chat_segment){CHAT_SEG_MEDIA, gemma4_marker_name(marker[part->kind]), part});
+    chat_out_send(&o->to, &(chat_segment){CHAT_SEG_MEDIA, gemma4_marker_name(marker[part->kind]), part});
     if (lines) gemma4_puts(o, "\n\n");
 }
 
@@ -154,7 +127,7 @@ static void empty_thought(gemma4_out *o)
 /* Refuses what the template cannot write when it is to be followed exactly. */
 static void beyond_template(walk *w, const char *what)
 {
-    if (w->out.opt->exact) gemma4_fail(&w->out, ERR_INPUT, "the template does not support %s", what);
+    if (w->out.opt->exact) chat_out_fail(&w->out.to, ERR_INPUT, "the template does not support %s", what);
 }
 
 /* Joins the parts like those of a user's message where the template cannot write them. */
@@ -201,7 +174,7 @@ static void put_call(walk *w, const chat_call *call)
     if (kind == JSON_OBJECT)
         gemma4_put_members(o, call->args, false);
     else if (follows(w, GEMMA4_ONLY_OBJECTS) && kind != JSON_NULL)
-        gemma4_fail(o, ERR_INPUT, "the arguments of a call to %.*s are not a JSON object", STR_ARG(call->name));
+        chat_out_fail(&o->to, ERR_INPUT, "the arguments of a call to %.*s are not a JSON object", STR_ARG(call->name));
     else if (kind == JSON_STRING)
         gemma4_put(o, call->args->s);
     gemma4_puts(o, "}");
@@ -311,9 +284,9 @@ static bool put_without_thoughts(walk *w, str text)
         text = (str){text.s + n, text.n - n};
     }
     if (kept.over)
-        gemma4_fail(&w->out, ERR_TOO_LARGE, "a message is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
+        chat_out_fail(&w->out.to, ERR_TOO_LARGE, "a message is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
     else if (kept.failed)
-        gemma4_fail(&w->out, ERR_UNAVAILABLE, "no memory for a message");
+        chat_out_fail(&w->out.to, ERR_UNAVAILABLE, "no memory for a message");
     str rest = chat_trim(buf_str(&kept));
     gemma4_put(&w->out, rest);
     buf_deinit(&kept);
@@ -459,13 +432,13 @@ static void put_messages(walk *w)
 {
     for (size_t i = 0; i < w->n; i++)
         if (w->message[i].role == CHAT_USER) w->after_user = i + 1;
-    for (size_t i = 0; i < w->n && !w->out.failed; i++)
+    for (size_t i = 0; i < w->n && !w->out.to.failed; i++)
         if (w->message[i].role != CHAT_TOOL || !follows(w, GEMMA4_ANSWERS)) put_message(w, i);
 }
 
 bool gemma4_render(const chat *c, const chat_options *opt, const chat_sink *sink, err *e)
 {
-    walk w = {.out       = {.sink = sink, .opt = opt, .rules = gemma4_rules_of(opt->revision), .e = e},
+    walk w = {.out       = {.to = {.sink = sink, .e = e}, .opt = opt, .rules = gemma4_rules_of(opt->revision)},
               .c         = c,
               .message   = c->message,
               .n         = c->n,
@@ -479,5 +452,5 @@ bool gemma4_render(const chat *c, const chat_options *opt, const chat_sink *sink
     if (opt->add_generation_prompt) generation_prompt(&w);
     buf_deinit(&w.out.text);
     arena_deinit(&w.out.scratch);
-    return !w.out.failed;
+    return !w.out.to.failed;
 }

@@ -92,13 +92,11 @@ typedef uint32_t gemma4_rules;
 
 gemma4_rules gemma4_rules_of(int revision); /* the set of gemma4_rule that the revision follows */
 
-/* The output of the renderer. After a failure nothing more is sent, so several puts need one check at the end. */
+/* The output of the renderer. */
 typedef struct {
-    const chat_sink    *sink;
+    chat_out            to;
     const chat_options *opt;
     gemma4_rules        rules;
-    err                *e; /* receives the first failure */
-    bool                failed;
     int                 depth;   /* depth of nested values */
     arena               scratch; /* sorted members */
     buf                 text;    /* a value as Python prints it */
@@ -107,8 +105,6 @@ typedef struct {
 void gemma4_put_marker(gemma4_out *o, gemma4_marker m); /* sends a marker */
 void gemma4_put(gemma4_out *o, str text);               /* sends text */
 void gemma4_puts(gemma4_out *o, const char *text);
-/* Records a failure, unless there was one before. */
-void gemma4_fail(gemma4_out *o, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Send JSON as the template writes it. quote_keys: keys are strings, as in schemas; else they are bare. */
 /* Sends the members as key:V,key:V without braces, sorted by key without regard to case. */

@@ -17,7 +17,7 @@ enum { MAX_DEPTH = PYTHON_MAX_DEPTH };
 static bool enter_value(gemma4_out *o)
 {
     if (o->depth < MAX_DEPTH) return ++o->depth;
-    gemma4_fail(o, ERR_INPUT, "a value in the conversation is nested more than %d deep", MAX_DEPTH);
+    chat_out_fail(&o->to, ERR_INPUT, "a value in the conversation is nested more than %d deep", MAX_DEPTH);
     return false;
 }
 
@@ -65,7 +65,7 @@ static int by_key(const void *pa, const void *pb)
 static const json_member **sorted(gemma4_out *o, const json_value *object)
 {
     const json_member **m = object->n ? arena_try(&o->scratch, object->n, sizeof *m) : NULL;
-    if (!m && object->n) gemma4_fail(o, ERR_UNAVAILABLE, "no memory to sort %zu members", object->n);
+    if (!m && object->n) chat_out_fail(&o->to, ERR_UNAVAILABLE, "no memory to sort %zu members", object->n);
     if (!m) return NULL;
     for (size_t i = 0; i < object->n; i++) m[i] = &object->member[i];
     qsort(m, object->n, sizeof *m, by_key);
@@ -78,11 +78,11 @@ static str text_of(gemma4_out *o, const json_value *v)
 {
     buf_clear(&o->text);
     if (v && !python_put_text(&o->text, v))
-        gemma4_fail(o, ERR_INPUT, "a value in the conversation is nested more than %d deep", PYTHON_MAX_DEPTH);
+        chat_out_fail(&o->to, ERR_INPUT, "a value in the conversation is nested more than %d deep", PYTHON_MAX_DEPTH);
     if (o->text.over)
-        gemma4_fail(o, ERR_TOO_LARGE, "a value is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
+        chat_out_fail(&o->to, ERR_TOO_LARGE, "a value is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
     else if (o->text.failed)
-        gemma4_fail(o, ERR_UNAVAILABLE, "no memory for a value");
+        chat_out_fail(&o->to, ERR_UNAVAILABLE, "no memory for a value");
     return buf_str(&o->text);
 }
 
@@ -106,7 +106,7 @@ void gemma4_put_members(gemma4_out *o, const json_value *object, bool quote_keys
 {
     arena_mark          mark = arena_save(&o->scratch);
     const json_member **m    = sorted(o, object);
-    for (size_t i = 0; m && i < object->n && !o->failed; i++) {
+    for (size_t i = 0; m && i < object->n && !o->to.failed; i++) {
         if (i) gemma4_puts(o, ",");
         if (quote_keys)
             put_string(o, m[i]->key);
@@ -121,7 +121,7 @@ void gemma4_put_members(gemma4_out *o, const json_value *object, bool quote_keys
 static void put_items(gemma4_out *o, const json_value *array, bool quote_keys)
 {
     gemma4_puts(o, "[");
-    for (size_t i = 0; i < array->n && !o->failed; i++) {
+    for (size_t i = 0; i < array->n && !o->to.failed; i++) {
         if (i) gemma4_puts(o, ",");
         gemma4_put_value(o, &array->item[i], quote_keys);
     }
@@ -183,10 +183,10 @@ static bool type_is(const json_value *schema, const char *upper)
 static void put_quoted_list(gemma4_out *o, const json_value *list)
 {
     if (list->kind != JSON_ARRAY) {
-        gemma4_fail(o, ERR_INPUT, "a tool's schema has a \"required\" that is not a list of names");
+        chat_out_fail(&o->to, ERR_INPUT, "a tool's schema has a \"required\" that is not a list of names");
         return;
     }
-    for (size_t i = 0; i < list->n && !o->failed; i++) {
+    for (size_t i = 0; i < list->n && !o->to.failed; i++) {
         if (i) gemma4_puts(o, ",");
         put_string(o, text_of(o, &list->item[i]));
     }
@@ -209,12 +209,13 @@ static void put_item_type(gemma4_out *o, const json_value *type)
 {
     if (type->kind != JSON_ARRAY) {
         if (type->kind != JSON_STRING)
-            gemma4_fail(o, ERR_INPUT, "a tool's schema has \"items\" whose type is neither a name nor a list of names");
+            chat_out_fail(&o->to, ERR_INPUT,
+                          "a tool's schema has \"items\" whose type is neither a name nor a list of names");
         put_type(o, type);
         return;
     }
     gemma4_puts(o, "type:[");
-    for (size_t i = 0; i < type->n && !o->failed; i++) {
+    for (size_t i = 0; i < type->n && !o->to.failed; i++) {
         if (i) gemma4_puts(o, ",");
         put_string(o, upper_text_of(o, &type->item[i]));
     }
@@ -244,7 +245,7 @@ static void put_array_items(gemma4_out *o, const json_value *items)
     const json_member **m    = sorted(o, items);
     bool                any  = false;
     gemma4_puts(o, "items:{");
-    for (size_t i = 0; m && i < items->n && !o->failed; i++) {
+    for (size_t i = 0; m && i < items->n && !o->to.failed; i++) {
         if (m[i]->value.kind == JSON_NULL) continue;
         if (any) gemma4_puts(o, ",");
         any = true;
@@ -353,7 +354,7 @@ static void put_properties(gemma4_out *o, const json_value *properties, bool ski
     arena_mark          mark = arena_save(&o->scratch);
     const json_member **m    = sorted(o, properties);
     bool                any  = false;
-    for (size_t i = 0; m && i < properties->n && !o->failed; i++) {
+    for (size_t i = 0; m && i < properties->n && !o->to.failed; i++) {
         if (skip_keywords && is_keyword(m[i]->key)) continue;
         comma(o, &any);
         gemma4_put(o, m[i]->key);
@@ -373,7 +374,7 @@ static void put_parameters(gemma4_out *o, const json_value *parameters)
     gemma4_puts(o, ",parameters:{");
     if (truthy(properties)) {
         if (!is_mapping(properties)) {
-            gemma4_fail(o, ERR_INPUT, "a tool's schema has \"properties\" that are not an object");
+            chat_out_fail(&o->to, ERR_INPUT, "a tool's schema has \"properties\" that are not an object");
             return;
         }
         gemma4_puts(o, "properties:{");

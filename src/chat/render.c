@@ -2,6 +2,9 @@
 #include "base/mem.h"
 #include "chat/format.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
 /* Fails because `text` has no memory or is over its limit. */
 static bool text_failed(const buf *text, err *e)
 {
@@ -14,6 +17,34 @@ static bool render_with_prefill(const chat *c, const chat_options *o, const chat
 {
     chat_segment prefill = {.kind = CHAT_SEG_TEXT, .text = c->prefill};
     return o->format->render(c, o, sink, e) && (!c->prefill.n || sink->put(sink->ctx, &prefill, e));
+}
+
+/* --- sending ------------------------------------------------------------------------------------*/
+void chat_out_send(chat_out *o, const chat_segment *s)
+{
+    if (!o->failed) o->failed = !o->sink->put(o->sink->ctx, s, o->e);
+}
+
+void chat_out_text(chat_out *o, str text)
+{
+    if (text.n) chat_out_send(o, &(chat_segment){.kind = CHAT_SEG_TEXT, .text = text});
+}
+
+void chat_out_marker(chat_out *o, str name)
+{
+    chat_out_send(o, &(chat_segment){.kind = CHAT_SEG_MARKER, .text = name});
+}
+
+void chat_out_fail(chat_out *o, err_code code, const char *fmt, ...)
+{
+    char    text[256];
+    va_list ap;
+    if (o->failed) return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    err_set(o->e, code, "%s", text);
+    o->failed = true;
 }
 
 /* --- bytes --------------------------------------------------------------------------------------*/

@@ -13,9 +13,6 @@
 #include "chat/python.h"
 #include "chat/qwen35.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 /* --- writing ------------------------------------------------------------------------------------*/
 /* A content as one text, with the places of its media. */
 typedef struct {
@@ -27,51 +24,23 @@ typedef struct {
 typedef struct {
     const chat         *c;
     const chat_options *opt;
-    const chat_sink    *sink;
-    err                *e;
-    bool                failed; /* nothing more is sent, so a run of puts needs one check at the end */
-    buf                 text;   /* the content in hand; media with their markers written out */
-    flat_medium        *media;  /* media of the content in hand */
+    chat_out            to;
+    buf                 text;  /* the content in hand; media with their markers written out */
+    flat_medium        *media; /* media of the content in hand */
     size_t              n_media, max_media;
     int                 n_images, n_videos; /* in the prompt so far */
     buf                 value;              /* a value or a tool as JSON */
 } writer;
 
-static void fail(writer *w, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void fail(writer *w, err_code code, const char *fmt, ...)
-{
-    char    text[256];
-    va_list ap;
-    if (w->failed) return;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    err_set(w->e, code, "%s", text);
-    w->failed = true;
-}
-
 static void check_room(writer *w, const buf *b)
 {
     if (b->over)
-        fail(w, ERR_TOO_LARGE, "a message is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
+        chat_out_fail(&w->to, ERR_TOO_LARGE, "a message is longer than %zu MiB", CHAT_MAX_PROMPT >> 20);
     else if (b->failed)
-        fail(w, ERR_UNAVAILABLE, "no memory for a message");
+        chat_out_fail(&w->to, ERR_UNAVAILABLE, "no memory for a message");
 }
 
-static void send(writer *w, const chat_segment *s)
-{
-    if (!w->failed) w->failed = !w->sink->put(w->sink->ctx, s, w->e);
-}
-
-static void put(writer *w, str text)
-{
-    if (text.n) send(w, &(chat_segment){.kind = CHAT_SEG_TEXT, .text = text});
-}
-
-static void mark(writer *w, const char *name)
-{
-    send(w, &(chat_segment){.kind = CHAT_SEG_MARKER, .text = str_of(name)});
-}
+static void put(writer *w, str text) { chat_out_text(&w->to, text); }
 
 /* Writes a constant text; the names of markers in it are markers. */
 static void put_fixed(writer *w, const char *text)
@@ -85,7 +54,7 @@ static void put_fixed(writer *w, const char *text)
         if (*at && !name) continue;
         put(w, (str){from, (size_t)(at - from)});
         if (!*at) return;
-        mark(w, name);
+        chat_out_marker(&w->to, str_of(name));
         from = at + strlen(name);
         at   = from - 1;
     }
@@ -96,14 +65,14 @@ static void flatten_medium(writer *w, const chat_part *part, bool count)
 {
     bool image = part->kind == CHAT_IMAGE;
     int *n     = image ? &w->n_images : &w->n_videos;
-    if (part->kind == CHAT_AUDIO) fail(w, ERR_INPUT, "audio input is not supported");
+    if (part->kind == CHAT_AUDIO) chat_out_fail(&w->to, ERR_INPUT, "audio input is not supported");
     *n += count;
     if (w->opt->add_vision_id) buf_printf(&w->text, "%s %d: ", image ? "Picture" : "Video", *n);
     if (w->n_media == w->max_media) {
         size_t       max  = w->max_media ? 2 * w->max_media : 8;
         flat_medium *more = mem_try_resize(w->media, max * sizeof *more);
         if (!more) {
-            fail(w, ERR_UNAVAILABLE, "no memory for %zu images in a message", max);
+            chat_out_fail(&w->to, ERR_UNAVAILABLE, "no memory for %zu images in a message", max);
             return;
         }
         w->media     = more;
@@ -126,19 +95,20 @@ static str flatten(writer *w, const chat_content *c, bool count)
         else
             flatten_medium(w, &c->part[i], count);
     if (c->kind == CHAT_VALUE && w->opt->exact)
-        fail(w, ERR_INPUT, "the template does not support a content of this type");
+        chat_out_fail(&w->to, ERR_INPUT, "the template does not support a content of this type");
     if (c->kind == CHAT_VALUE && !python_put_json(&w->text, c->value))
-        fail(w, ERR_INPUT, "a value in the conversation is nested more than %d deep", PYTHON_MAX_DEPTH);
+        chat_out_fail(&w->to, ERR_INPUT, "a value in the conversation is nested more than %d deep", PYTHON_MAX_DEPTH);
     check_room(w, &w->text);
-    return w->failed ? (str){0} : chat_trim(buf_str(&w->text));
+    return w->to.failed ? (str){0} : chat_trim(buf_str(&w->text));
 }
 
 static void put_medium(writer *w, const flat_medium *m)
 {
     bool image = m->part->kind == CHAT_IMAGE;
-    mark(w, "<|vision_start|>");
-    send(w, &(chat_segment){CHAT_SEG_MEDIA, image ? STR("<|image_pad|>") : STR("<|video_pad|>"), m->part});
-    mark(w, "<|vision_end|>");
+    chat_out_marker(&w->to, STR("<|vision_start|>"));
+    chat_out_send(&w->to,
+                  &(chat_segment){CHAT_SEG_MEDIA, image ? STR("<|image_pad|>") : STR("<|video_pad|>"), m->part});
+    chat_out_marker(&w->to, STR("<|vision_end|>"));
 }
 
 /* Writes a part of w->text. */
@@ -189,14 +159,16 @@ static const char *effort_text(writer *w)
     if (!w->c->effort.n) return effort_xhigh;
     for (size_t i = 0; i < COUNT(known); i++)
         if (str_is(w->c->effort, known[i].name) && (known[i].own || !w->opt->exact)) return known[i].text;
-    fail(w, ERR_INPUT, "the reasoning effort is '%.*s', expected xhigh, medium or low", STR_ARG(w->c->effort));
+    chat_out_fail(&w->to, ERR_INPUT, "the reasoning effort is '%.*s', expected xhigh, medium or low",
+                  STR_ARG(w->c->effort));
     return NULL;
 }
 
 static void put_member(writer *w, const char *key, const json_value *v)
 {
     buf_printf(&w->value, ", \"%s\": ", key);
-    if (!python_put_json(&w->value, v)) fail(w, ERR_INPUT, "a tool is nested more than %d deep", PYTHON_MAX_DEPTH);
+    if (!python_put_json(&w->value, v))
+        chat_out_fail(&w->to, ERR_INPUT, "a tool is nested more than %d deep", PYTHON_MAX_DEPTH);
 }
 
 /* A tool as the client wrote it, or in the form that OpenAI's clients write. */
@@ -206,7 +178,7 @@ static void put_tool(writer *w, const chat_tool *t)
     buf_clear(&w->value);
     if (t->source) {
         if (!python_put_json(&w->value, t->source))
-            fail(w, ERR_INPUT, "a tool is nested more than %d deep", PYTHON_MAX_DEPTH);
+            chat_out_fail(&w->to, ERR_INPUT, "a tool is nested more than %d deep", PYTHON_MAX_DEPTH);
     } else {
         buf_puts(&w->value, "{\"type\": \"function\", \"function\": {\"name\": ");
         python_put_json(&w->value, &name);
@@ -225,8 +197,9 @@ static bool is_first_system(const writer *w) { return w->c->n && chat_is_system(
 static void check_system(writer *w, size_t i)
 {
     if (!w->opt->exact) return;
-    if (w->c->message[i].role == CHAT_DEVELOPER) fail(w, ERR_INPUT, "the template does not support the role developer");
-    if (i) fail(w, ERR_INPUT, "the template supports a system message only at the beginning");
+    if (w->c->message[i].role == CHAT_DEVELOPER)
+        chat_out_fail(&w->to, ERR_INPUT, "the template does not support the role developer");
+    if (i) chat_out_fail(&w->to, ERR_INPUT, "the template supports a system message only at the beginning");
 }
 
 /* Writes the system texts: the first, and later ones, which the template refuses, after a blank line. Returns whether
@@ -234,12 +207,12 @@ static void check_system(writer *w, size_t i)
 static bool put_system_texts(writer *w, const char *before)
 {
     bool any = false;
-    for (size_t i = 0; i < w->c->n && !w->failed; i++) {
+    for (size_t i = 0; i < w->c->n && !w->to.failed; i++) {
         const chat_message *m = &w->c->message[i];
         if (!chat_is_system(m)) continue;
         check_system(w, i);
         str text = flatten(w, &m->content, false);
-        if (w->n_media) fail(w, ERR_INPUT, "a system message cannot contain images or videos");
+        if (w->n_media) chat_out_fail(&w->to, ERR_INPUT, "a system message cannot contain images or videos");
         if (!text.n) continue;
         put_fixed(w, any ? "\n\n" : before);
         put_flat(w, text);
@@ -265,7 +238,7 @@ static void system_turn(writer *w)
     if (w->c->n_tools) {
         put_fixed(w, effort ? "\n\n" : "");
         put_fixed(w, tools_before);
-        for (size_t i = 0; i < w->c->n_tools && !w->failed; i++) put_tool(w, &w->c->tool[i]);
+        for (size_t i = 0; i < w->c->n_tools && !w->to.failed; i++) put_tool(w, &w->c->tool[i]);
         put_fixed(w, tools_after);
     }
     put_system_texts(w, effort || w->c->n_tools ? "\n\n" : "");
@@ -278,9 +251,9 @@ static bool is_wrapped(str s) { return str_starts(s, "<tool_response>") && str_e
 /* Returns the index of the last message that asks something, after which reasoning is shown. */
 static size_t last_question(writer *w)
 {
-    for (size_t i = w->c->n; i-- > 0 && !w->failed;)
+    for (size_t i = w->c->n; i-- > 0 && !w->to.failed;)
         if (w->c->message[i].role == CHAT_USER && !is_wrapped(flatten(w, &w->c->message[i].content, false))) return i;
-    if (w->opt->exact) fail(w, ERR_INPUT, "the conversation has no message of a user");
+    if (w->opt->exact) chat_out_fail(&w->to, ERR_INPUT, "the conversation has no message of a user");
     return w->c->n;
 }
 
@@ -323,7 +296,7 @@ static void put_value(writer *w, const json_value *v)
     bool as_json = w->opt->revision >= QWEN36 || v->kind == JSON_OBJECT || v->kind == JSON_ARRAY;
     buf_clear(&w->value);
     if (!(v->kind != JSON_STRING && as_json ? python_put_json : python_put_text)(&w->value, v))
-        fail(w, ERR_INPUT, "an argument is nested more than %d deep", PYTHON_MAX_DEPTH);
+        chat_out_fail(&w->to, ERR_INPUT, "an argument is nested more than %d deep", PYTHON_MAX_DEPTH);
     check_room(w, &w->value);
     put(w, buf_str(&w->value));
 }
@@ -336,8 +309,8 @@ static void put_call(writer *w, const chat_call *call, const char *before)
     put(w, call->name);
     put_fixed(w, ">\n");
     if (args && args->kind != JSON_OBJECT && w->opt->exact && !(w->opt->revision == QWEN38 && !args->s.n))
-        fail(w, ERR_INPUT, "the arguments of a call to %.*s are not a JSON object", STR_ARG(call->name));
-    for (size_t i = 0; args && args->kind == JSON_OBJECT && i < args->n && !w->failed; i++) {
+        chat_out_fail(&w->to, ERR_INPUT, "the arguments of a call to %.*s are not a JSON object", STR_ARG(call->name));
+    for (size_t i = 0; args && args->kind == JSON_OBJECT && i < args->n && !w->to.failed; i++) {
         put_fixed(w, "<parameter=");
         put(w, args->member[i].key);
         put_fixed(w, ">\n");
@@ -390,18 +363,18 @@ static void put_message(writer *w, size_t i, size_t question)
 
 bool qwen35_render(const chat *c, const chat_options *o, const chat_sink *sink, err *e)
 {
-    writer w = {.c = c, .opt = o, .sink = sink, .e = e};
+    writer w = {.c = c, .opt = o, .to = {.sink = sink, .e = e}};
     if (!c->n) return err_set(e, ERR_INPUT, "a conversation needs a message");
     buf_init(&w.text, CHAT_MAX_PROMPT);
     buf_init(&w.value, CHAT_MAX_PROMPT);
     system_turn(&w);
     size_t question = last_question(&w);
-    for (size_t i = 0; i < c->n && !w.failed; i++) put_message(&w, i, question);
+    for (size_t i = 0; i < c->n && !w.to.failed; i++) put_message(&w, i, question);
     if (o->add_generation_prompt) /* a prefill comes after the thought */
         put_fixed(&w, o->thinking && !c->prefill.n ? "<|im_start|>assistant\n<think>\n"
                                                    : "<|im_start|>assistant\n<think>\n\n</think>\n\n");
     buf_deinit(&w.text);
     buf_deinit(&w.value);
     mem_free(w.media);
-    return !w.failed;
+    return !w.to.failed;
 }

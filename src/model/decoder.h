@@ -16,7 +16,7 @@ struct decoder {
     weight  *embed, *head; /* set by load; head == embed when tied */
     dev      n_out;        /* final norm, set by load */
     float    embed_scale;  /* factor of embeddings */
-    float    eps;          /* of the final norm */
+    float    eps;          /* epsilon of the final norm */
     dev      x, n;         /* [max_rows][n_embd]: the residual stream, and scratch of the same size */
     dev      rows;         /* the step's int32 arrays */
     int      capture_id[DECODER_MAX_LAYERS + 1];

