@@ -192,7 +192,13 @@ $(BUILD)/cudart_unit.a: $(CUDART)
 	@mkdir -p $(@D)
 	$(Q)objcopy $(foreach f,malloc calloc realloc,--redefine-sym $(f)=__real_$(f)) $< $@
 
-$(BUILD)/unit: $(call obj,$(UNIT) $(BENCH)) $(LIB) $(CUDART_UNIT)
+# Weights of tests are stored compressed.
+GOLDEN   := $(patsubst %.xz,%,$(wildcard tests/golden/*/*.xz))
+$(GOLDEN): %: %.xz
+	$(call say,UNPACK,$@)
+	$(Q)xz --decompress --stdout $< >$@.part && mv $@.part $@
+
+$(BUILD)/unit: $(call obj,$(UNIT) $(BENCH)) $(LIB) $(CUDART_UNIT) | $(GOLDEN)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(SSL_LIBS) $(filter-out $(CUDART),$(LDLIBS))
 
@@ -386,7 +392,7 @@ $(BUILD)/peer/26b-a4b-%.gguf: | $(BUILD)/tandem
 deps-run:
 	@tools/install_deps gcc libc6-dev libssl-dev
 
-DEPS_TEST := gcc libc6-dev libssl-dev pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl
+DEPS_TEST := gcc libc6-dev libssl-dev pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl xz-utils
 deps-test:
 	@tools/install_deps $(DEPS_TEST)
 deps-test-all:
