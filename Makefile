@@ -194,11 +194,12 @@ $(BUILD)/cudart_unit.a: $(CUDART)
 
 # Weights of tests are stored compressed.
 GOLDEN   := $(patsubst %.xz,%,$(wildcard tests/golden/*/*.xz))
+golden: $(GOLDEN)
 $(GOLDEN): %: %.xz
 	$(call say,UNPACK,$@)
 	$(Q)xz --decompress --stdout $< >$@.part && mv $@.part $@
 
-$(BUILD)/unit: $(call obj,$(UNIT) $(BENCH)) $(LIB) $(CUDART_UNIT) | $(GOLDEN)
+$(BUILD)/unit: $(call obj,$(UNIT) $(BENCH)) $(LIB) $(CUDART_UNIT) | golden
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(SSL_LIBS) $(filter-out $(CUDART),$(LDLIBS))
 
@@ -443,5 +444,5 @@ check-format:
 clean:
 	rm -rf build
 
-.PHONY: all bench-peer bench-server check check-exports programs example gpu-programs check-gpu emu-programs check-emu FORCE replay asan asan-programs asan-replay tsan tsan-programs fuzz run-fuzz soak faults test test-all python-clients deps-run deps-test deps-test-all deps-faults deps-fuzz run serve install format check-format check-words clean
+.PHONY: all bench-peer bench-server check check-exports programs example gpu-programs check-gpu emu-programs check-emu FORCE golden replay asan asan-programs asan-replay tsan tsan-programs fuzz run-fuzz soak faults test test-all python-clients deps-run deps-test deps-test-all deps-faults deps-fuzz run serve install format check-format check-words clean
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
