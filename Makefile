@@ -35,7 +35,7 @@ endif
 CFLAGS   += -std=c17 -D_GNU_SOURCE $(OPT) $(HARDEN) $(WARN) -ffp-contract=off -fno-math-errno -fno-strict-aliasing \
             -fPIC -fvisibility=hidden -Isrc -Iinclude -DTANDEM_VERSION='"$(VERSION)"' $(SAN)
 LDFLAGS  += $(SAN) $(HARDEN_LD) $(PIE)
-LDLIBS   := -lm -lpthread
+LDLIBS   := -lsqlite3 -lxxhash -lm -lpthread
 # What serves: SSL_LIBS='-l:libssl.a -l:libcrypto.a' for a program that runs where there is no OpenSSL.
 SSL_LIBS ?= -lssl -lcrypto
 
@@ -74,6 +74,9 @@ CFLAGS    += -Itests/emu
 EMU       := $(wildcard tests/emu/*.c)
 LDLIBS    += -lstdc++
 endif
+
+# Hash of the sources that K/V and states depend on: stored ones of another build are not used (spec/image.h).
+ARITHMETIC := $(shell cat $(sort $(wildcard src/ops/*.[ch] src/ops/*/*.* src/model/*.[ch] src/gguf/quant*.[ch])) | sha256sum | cut -c1-16)
 
 ALL_FLAGS := $(strip $(CFLAGS) $(if $(CUDA),$(NVCCFLAGS))) # expanded here: some objects have flags of their own
 
@@ -172,6 +175,10 @@ $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags.is
 endif
 
 # The library is made again when CUDA= changes, and all objects when the flags of the compilers do.
+$(BUILD)/obj/src/spec/image.o: CFLAGS += -DTANDEM_ARITHMETIC='"$(ARITHMETIC)"'
+$(BUILD)/obj/src/spec/image.o: $(BUILD)/arithmetic.is
+$(BUILD)/arithmetic.is: FORCE
+	@mkdir -p $(@D); echo '$(ARITHMETIC)' | cmp -s - $@ || echo '$(ARITHMETIC)' > $@
 $(BUILD)/cuda.is: FORCE
 	@mkdir -p $(@D); echo '$(CUDA)' | cmp -s - $@ || echo '$(CUDA)' > $@
 $(BUILD)/flags.is: FORCE
@@ -391,19 +398,20 @@ $(BUILD)/peer/26b-a4b-%.gguf: | $(BUILD)/tandem
 
 # --- set-up ------------------------------------------------------------------------------------
 deps-run:
-	@tools/install_deps gcc libc6-dev libssl-dev
+	@tools/install_deps gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev
 
-DEPS_TEST := gcc libc6-dev libssl-dev pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl xz-utils
+DEPS_TEST := gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl \
+             xz-utils
 deps-test:
 	@tools/install_deps $(DEPS_TEST)
 deps-test-all:
 	@tools/install_deps $(DEPS_TEST) g++ haproxy python3-venv $(if $(TANDEM_TEMPLATES),python3-jinja2)
 
 deps-faults:
-	@tools/install_deps gcc libc6-dev libssl-dev python3
+	@tools/install_deps gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev python3
 
 deps-fuzz:
-	@tools/install_deps gcc libc6-dev libssl-dev clang-14 libclang-rt-14-dev libjansson-dev node-llhttp
+	@tools/install_deps gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev clang-14 libclang-rt-14-dev libjansson-dev node-llhttp
 
 MODEL  ?= nano
 PROMPT ?= What is 27 plus 58?

@@ -2,6 +2,7 @@
  * are in kv/pages.h, kv/prefix.h and kv/lane.h. */
 #ifndef TANDEM_KV_INSIDE_H
 #define TANDEM_KV_INSIDE_H
+#include "kv/image.h"
 #include "kv/lane.h"
 
 /* Entries of a lane in the table of a state class: the live state, and the state at the end of a page (kv/lane.h). */
@@ -154,6 +155,20 @@ void kv_lanes_deinit(kv_pool *p);
 bool kv_prefix_take_states(kv_prefix *t, const kv_node *at, kv_seq *s);
 /* Gives the saved states of the sequence to the node. The sequence has none afterwards. */
 void kv_prefix_put_states(kv_prefix *t, kv_node *n, kv_seq *s);
+
+kv_pool *kv_prefix_pool(const kv_prefix *t);
+int      kv_prefix_anchor(const kv_prefix *t);    /* index of the anchor class */
+int32_t  kv_node_page(const kv_node *n, int cls); /* id of its page of this class, or NO_PAGE */
+/* Pages outside of the tree: has returns whether page k of the text, or the state at its end, is there. */
+typedef struct {
+    bool (*has)(const void *ctx, int32_t k, int cls);
+    const void *ctx;
+} page_source;
+/* Returns the length that kv_prefix_find would find if the tree had these pages too. */
+int32_t kv_prefix_reach_with(const kv_prefix *t, const kv_wanted *w, const page_source *more);
+/* Adds a page, to which a sequence or the caller refers, to the node with these tokens after `at`. If there is no such
+ * node, cls must be the anchor class, and the node is made. The node has no page of this class. */
+kv_node *kv_prefix_add(kv_prefix *t, uint64_t salt, kv_node *at, const int32_t *tokens, int cls, int32_t id);
 
 /* --- for tests ----------------------------------------------------------------------------------*/
 void kv_pool_check(const kv_pool *p); /* asserts the invariants of kv/pages.h, kv/prefix.h and kv/lane.h */

@@ -272,13 +272,18 @@ typedef struct {
     int32_t head[KV_MAX_CLASSES]; /* pages from the root without a gap */
 } reach;
 
-static void reach_add(reach *r, const kv_node *n)
+static bool has_page(const kv_node *n, int32_t k, int cls, const page_source *more)
 {
-    int32_t before = n->end / KV_PAGE - 1;
+    return (n && n->of[cls].page != NO_PAGE) || (more && more->has(more->ctx, k, cls));
+}
+
+/* Adds page k of the text, whose node is n; NULL: the tree does not have it. */
+static void reach_add(reach *r, const kv_node *n, int32_t k, const page_source *more)
+{
     for (int i = 0; i < KV_MAX_CLASSES; i++) {
-        bool there = n->of[i].page != NO_PAGE;
+        bool there = has_page(n, k, i, more);
         r->run[i]  = there ? r->run[i] + 1 : 0;
-        r->head[i] += there && r->head[i] == before;
+        r->head[i] += there && r->head[i] == k;
     }
 }
 
@@ -310,23 +315,30 @@ static bool has_wishes(const reach *r, int32_t n_pos, const kv_wish *w, int n_wi
 }
 
 typedef struct {
-    bool           pages_only; /* states are not needed */
-    const kv_wish *wish;
-    int            n_wishes;
+    bool               pages_only; /* states are not needed */
+    const kv_wish     *wish;
+    int                n_wishes;
+    const page_source *more; /* pages that count as present; NULL: none */
 } hit_needs;
 
-/* Returns the last node of the longest prefix that a hit may end with, or NULL. */
-static kv_node *longest_hit(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, hit_needs needs)
+/* Returns the length of the longest prefix that a hit may end with. Sets *at to its last node, NULL if the tree does
+ * not have that. */
+static int32_t longest_hit(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, hit_needs needs,
+                           kv_node **at)
 {
-    kv_node *node = NULL, *best = NULL;
-    reach    r = {0};
-    for (int32_t pos = 0; pos + KV_PAGE < n; pos += KV_PAGE) {
-        node = find_child(t, salt, node, text + pos);
-        if (!node) break;
-        reach_add(&r, node);
-        if (has_pages(t, &r, node->end) && (needs.pages_only || has_states(t, &r)) &&
-            has_wishes(&r, node->end, needs.wish, needs.n_wishes))
-            best = node;
+    kv_node *node = NULL;
+    reach    r    = {0};
+    int32_t  best = 0;
+    *at           = NULL;
+    for (int32_t pos = 0, end; (end = pos + KV_PAGE) < n; pos = end) {
+        node = pos == 0 || node ? find_child(t, salt, node, text + pos) : NULL;
+        if (!has_page(node, pos / KV_PAGE, t->anchor, needs.more)) break;
+        reach_add(&r, node, pos / KV_PAGE, needs.more);
+        if (has_pages(t, &r, end) && (needs.pages_only || has_states(t, &r)) &&
+            has_wishes(&r, end, needs.wish, needs.n_wishes)) {
+            best = end;
+            *at  = node;
+        }
     }
     return best;
 }
@@ -334,20 +346,26 @@ static kv_node *longest_hit(const kv_prefix *t, uint64_t salt, const int32_t *te
 int32_t kv_prefix_reach(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w,
                         int n_wishes)
 {
-    const kv_node *at = longest_hit(t, salt, text, n, (hit_needs){.wish = w, .n_wishes = n_wishes});
-    return at ? at->end : 0;
+    kv_node *at;
+    return longest_hit(t, salt, text, n, (hit_needs){.wish = w, .n_wishes = n_wishes}, &at);
 }
 
 int32_t kv_prefix_reach_pages(const kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n)
 {
-    const kv_node *at = longest_hit(t, salt, text, n, (hit_needs){.pages_only = true});
-    return at ? at->end : 0;
+    kv_node *at;
+    return longest_hit(t, salt, text, n, (hit_needs){.pages_only = true}, &at);
+}
+
+int32_t kv_prefix_reach_with(const kv_prefix *t, const kv_wanted *w, const page_source *more)
+{
+    kv_node *at;
+    return longest_hit(t, w->salt, w->text, w->n, (hit_needs){false, w->wish, w->n_wishes, more}, &at);
 }
 
 int32_t kv_prefix_find(kv_prefix *t, uint64_t salt, const int32_t *text, int32_t n, const kv_wish *w, int n_wishes,
                        kv_node **at)
 {
-    *at = longest_hit(t, salt, text, n, (hit_needs){.wish = w, .n_wishes = n_wishes});
+    longest_hit(t, salt, text, n, (hit_needs){.wish = w, .n_wishes = n_wishes}, at);
     if (!*at) {
         t->stats.misses++;
         return 0;
@@ -454,6 +472,18 @@ kv_node *kv_prefix_next(const kv_prefix *t, uint64_t salt, const kv_node *at, co
     return find_child(t, salt, at, tokens);
 }
 
+kv_node *kv_prefix_add(kv_prefix *t, uint64_t salt, kv_node *at, const int32_t *tokens, int cls, int32_t id)
+{
+    kv_node *n = find_child(t, salt, at, tokens);
+    assert(n || cls == t->anchor); /* (5) */
+    if (!n) n = new_node(t, salt, at, tokens);
+    add_page(t, n, cls, id);
+    return n;
+}
+
+int             kv_prefix_anchor(const kv_prefix *t) { return t->anchor; }
+kv_pool        *kv_prefix_pool(const kv_prefix *t) { return t->p; }
+int32_t         kv_node_page(const kv_node *n, int cls) { return n->of[cls].page; }
 bool            kv_node_has(const kv_node *n, int cls) { return n->of[cls].page != NO_PAGE; }
 kv_node        *kv_node_parent(kv_node *n) { return n->parent; }
 int32_t         kv_node_end(const kv_node *n) { return n->end; }

@@ -146,9 +146,10 @@ static bool init_context(dflash *m, const drafter_options *opt, err *e)
     m->n_ctx = whole_pages(m->n_ctx);
     if (m->n_ctx < MIN_CTX)
         return err_set(e, ERR_INPUT, "a drafter's context of %d is too short, it needs %d", m->n_ctx, MIN_CTX);
-    m->n_drop    = whole_pages(m->n_ctx / 4);
-    m->max_lanes = opt->max_lanes > 0 ? opt->max_lanes : 1;
-    m->n_waiting = rows_that_wait(m);
+    m->n_drop      = whole_pages(m->n_ctx / 4);
+    m->max_lanes   = opt->max_lanes > 0 ? opt->max_lanes : 1;
+    m->fold_at_end = opt->fold_at_end;
+    m->n_waiting   = rows_that_wait(m);
     return true;
 }
 

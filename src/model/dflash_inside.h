@@ -109,6 +109,7 @@ typedef struct {
     kept_rows    *kept;     /* [n_left] */
     int           n_kept_rows;
     uint64_t      now;           /* the last stamp */
+    bool          fold_at_end;   /* as in drafter_options */
     int           n_waiting;     /* rows of a lane's buffer */
     int           n_ctx, n_drop; /* slots of context; slots dropped when it is full */
     draft_picker  pick;

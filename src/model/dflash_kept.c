@@ -44,14 +44,15 @@ static void keep_waiting_rows(dflash *m, draft_lane *l, const unfolded *rows)
     l->waiting    = unused;
 }
 
-/* Ends a request: keeps its waiting rows. Rows that cannot be kept are only missing for later hits. */
+/* Ends a request: keeps its waiting rows, or converts their complete pages (fold_at_end). Rows that cannot be kept are
+ * only missing for later hits. */
 void dflash_end(drafter *d, draft_lane *l)
 {
     dflash  *m = (dflash *)d;
     unfolded rows;
     if (l->text && l->text->tree && l->n_wait) {
         int n_full = l->n_wait - l->n_seen % KV_PAGE;
-        if (unfolded_pages(l, &rows))
+        if (!m->fold_at_end && unfolded_pages(l, &rows))
             keep_waiting_rows(m, l, &rows);
         else if (n_full > 0)
             dflash_fold_rows(m, l, l->waiting, n_full, NULL);

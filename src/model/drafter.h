@@ -106,13 +106,14 @@ struct drafter {
 };
 
 typedef struct {
-    kv_pool    *pool;      /* pool for its own K/V, borrowed; NULL: it makes one */
-    int         n_ctx;     /* positions of context per lane, rounded to pages; 0: the trained length, else 4096 */
-    int         max_ctx;   /* positions that a lane's text can have; 0: the target's limit */
-    int         max_lanes; /* 0: 1 */
-    quant_type  quantise;  /* QUANT_Q8_0, QUANT_Q4_0; QUANT_F32: as stored in the file */
-    cache_types kv_type;   /* types of its own K/V */
-    bool        keep_rows; /* fills draft_hidden and draft_logits */
+    kv_pool    *pool;        /* pool for its own K/V, borrowed; NULL: it makes one */
+    int         n_ctx;       /* positions of context per lane, rounded to pages; 0: the trained length, else 4096 */
+    int         max_ctx;     /* positions that a lane's text can have; 0: the target's limit */
+    int         max_lanes;   /* 0: 1 */
+    quant_type  quantise;    /* QUANT_Q8_0, QUANT_Q4_0; QUANT_F32: as stored in the file */
+    cache_types kv_type;     /* types of its own K/V */
+    bool        keep_rows;   /* fills draft_hidden and draft_logits */
+    bool        fold_at_end; /* `end` adds all complete pages to the tree, and keeps no features */
 } drafter_options;
 
 typedef struct convert_plan convert_plan; /* model/convert_plan.h */

@@ -56,9 +56,10 @@ static bool open_slot_from(spec *s, draft_slot *k, const checkpoint *cp, err *e)
     drafter_options opt   = k->src.opt;
     double          start = clock_s();
     if (!need_pool(s, e)) return false;
-    opt.max_lanes = s->opt.max_lanes;
-    opt.max_ctx   = s->opt.n_ctx;
-    opt.pool      = s->kv;
+    opt.max_lanes   = s->opt.max_lanes;
+    opt.max_ctx     = s->opt.n_ctx;
+    opt.pool        = s->kv;
+    opt.fold_at_end = spec_has_images(s);
     if (drafter_bytes(cp) > mem_available())
         return err_set(e, ERR_UNAVAILABLE, "drafter %s: no memory for its weights", name_of(&k->src));
     bool ok = drafter_open(&k->d, s->t, cp, &opt, e);

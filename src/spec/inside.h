@@ -3,6 +3,7 @@
 #define TANDEM_SPEC_INSIDE_H
 #include "base/num.h"
 #include "gguf/fingerprint.h"
+#include "spec/image.h"
 #include "spec/spec.h"
 
 typedef struct {
@@ -136,7 +137,7 @@ void close_pool(spec *s);
 bool need_pool(spec *s, err *e);
 /* Reserves memory for the request, whose text and options are set, and takes over its cached prefix. Fails with
  * ERR_BUSY or ERR_CONTEXT, as spec_lane_begin. */
-bool lane_take_pages(spec_lane *l, uint64_t salt, err *e);
+bool lane_take_pages(spec_lane *l, const lane_request *r, err *e);
 /* After a commit: adds complete pages to the prefix tree, releases pages that left their window. */
 void lane_share_pages(spec_lane *l);
 void lane_give_pages(spec_lane *l); /* releases all pages, states and reservations */
@@ -148,6 +149,9 @@ void lane_unreserve_draft(spec_lane *l, drafter_kind k);
 /* Starts the request's text anew, from its longest cached prefix: the lane's states were lost in a step that failed or
  * decided no token. Runs no step: other lanes may still read the rows of that step. */
 void lane_restart(spec_lane *l);
+
+/* image.c: adds images to the prefix cache, and returns the length of the hit that w then finds */
+int32_t import_images(spec *s, const kv_wanted *w, const pack *const *images, int n_images);
 
 /* checkpoint.c: saves states of recurrent layers; does nothing for targets without any */
 /* Sets n_kept_text, and ends the planned chunk where a state is to be saved. */

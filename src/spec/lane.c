@@ -96,7 +96,7 @@ bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err 
     set_text(l, r);
     if (!need_pool(l->s, e) || !begin_counting(l, e)) return false;
     lane_take_drafters(l);
-    if (!lane_take_pages(l, r->salt, e)) return false;
+    if (!lane_take_pages(l, r, e)) return false;
     l->classes   = r->classes;
     l->class_key = r->class_key;
     choose_policy(l);

@@ -259,7 +259,15 @@ static void find_prefix(spec_lane *l)
     if (l->s->t->n_states) l->branch = kv_prefix_reach_pages(l->s->tree, l->shared.salt, l->text, l->n_prompt);
 }
 
-bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
+/* Adds the request's images to the prefix tree, as far as the request needs them. */
+static void take_images(spec_lane *l, const lane_request *r)
+{
+    kv_wish   wish[DRAFTER_KINDS];
+    kv_wanted w = {l->shared.salt, l->text, l->n_prompt, wish, make_wishes(l, wish)};
+    if (r->n_images && spec_has_images(l->s)) import_images(l->s, &w, r->images, r->n_images);
+}
+
+bool lane_take_pages(spec_lane *l, const lane_request *r, err *e)
 {
     kv_wish wish[DRAFTER_KINDS];
     if (!reserve_memory(l, e)) return false;
@@ -268,10 +276,11 @@ bool lane_take_pages(spec_lane *l, uint64_t salt, err *e)
     l->shared.n_prompt  = l->n_prompt;
     l->shared.token     = l->text;
     l->shared.tree      = l->s->tree;
-    l->shared.salt      = salt;
+    l->shared.salt      = r->salt;
     l->prompt_is_marked = false;
     begin_drafts(l);
     if (!shares_prefixes(l)) return true;
+    take_images(l, r);
     if (lacks_first_page(l, wish, make_wishes(l, wish))) run_first_page(l);
     find_prefix(l);
     return true;

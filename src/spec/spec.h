@@ -26,6 +26,7 @@
 #include "spec/counts.h"
 #include "spec/policy.h"
 #include "spec/tree.h"
+#include "store/pack.h"
 
 enum {
     SPEC_MAX_TOP = 20, /* maximum of lane_options.n_top */
@@ -75,6 +76,9 @@ typedef struct {
     double   kv_cap;     /* share of the pool that reservations may take; 0: all */
     bool     no_prefix;  /* no prefix cache */
     int32_t  save_every; /* positions of a prompt between saved recurrent states; 0: 4096 */
+    /* Identifies the model's files (gguf/fingerprint.h), for spec/image.h. NULL or "": no images. It must live as long
+     * as the spec. */
+    const char *fingerprint;
     void (*on_round)(void *ctx, const spec_round *r); /* called for each round that planned a draft; may be NULL */
     void *on_round_ctx;
 } spec_options;
@@ -167,6 +171,10 @@ typedef struct {
     /* Not NULL: the grammar that the response must follow. It must live until the request has ended. */
     guide       *guide;
     guide_begins begins; /* used with a guide only */
+    /* Images of the prompt's beginning (spec/image.h), read during the call: what the prefix cache lacks is added to
+     * it. */
+    const pack *const *images;
+    int                n_images;
 } lane_request;
 /* Begins a request, and ends the previous one if that was not done. Reserves all memory that the request can need
  * (promise 5). Takes over the longest cached prefix of the prompt and sets *n_reused to the prompt tokens that are not

@@ -17,7 +17,8 @@ bool spec_rig_open(test_case *t, spec_rig *g, const spec_options *o, bool with_d
     for (int i = 0; i < o->max_lanes && i < RIG_LANES; i++) ok = ok && CHECK_OK(spec_lane_new(g->s, &g->l[i], &e), e);
     for (int i = 0; i < 2 && with_drafters; i++) {
         snprintf(path[i], sizeof path[i], "%s", test_path(drafters[i]));
-        ok = ok && CHECK_OK(spec_add_drafter(g->s, &(spec_draft_source){.path = path[i]}, &e), e);
+        spec_draft_source src = {.path = path[i], .fingerprint = o->fingerprint};
+        ok                    = ok && CHECK_OK(spec_add_drafter(g->s, &src, &e), e);
     }
     return ok;
 }

@@ -1,0 +1,289 @@
+#include "store/pack.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static const char magic[8] = {'t', 'a', 'n', 'd', 'e', 'm', 'K', 'V'};
+
+/* Bytes of the header: the fixed part, an entry of the table, the checksum at the end. */
+enum { FIXED = 48, ENTRY = 64, CHECKSUM = 8 };
+_Static_assert(FIXED + PACK_MAX_SECTIONS * ENTRY + CHECKSUM <= PACK_HEADER_MAX, "room for every header");
+
+/* --- hashes -------------------------------------------------------------------------------------*/
+hash128 hash128_of(const void *p, size_t n)
+{
+    XXH128_hash_t h = XXH3_128bits(n ? p : "", n);
+    return (hash128){h.low64, h.high64};
+}
+
+hash128 hash128_join(hash128 a, const void *p, size_t n)
+{
+    hash128  b      = hash128_of(p, n);
+    uint64_t all[4] = {a.lo, a.hi, b.lo, b.hi};
+    return hash128_of(all, sizeof all);
+}
+
+/* --- numbers ------------------------------------------------------------------------------------*/
+static char *put_number(char *at, uint64_t x, int bytes)
+{
+    for (int i = 0; i < bytes; i++) *at++ = (char)(x >> 8 * i);
+    return at;
+}
+
+static uint64_t take_number(const char **at, int bytes)
+{
+    uint64_t x = 0;
+    for (int i = 0; i < bytes; i++) x |= (uint64_t)(unsigned char)*(*at)++ << 8 * i;
+    return x;
+}
+
+static char *put_hash(char *at, hash128 h) { return put_number(put_number(at, h.lo, 8), h.hi, 8); }
+
+static hash128 take_hash(const char **at)
+{
+    uint64_t lo = take_number(at, 8);
+    return (hash128){lo, take_number(at, 8)};
+}
+
+static size_t header_bytes(int n) { return FIXED + (size_t)n * ENTRY + CHECKSUM; }
+
+/* --- packs in memory ----------------------------------------------------------------------------*/
+pack_section *pack_add(pack *p, uint32_t kind, uint32_t id, size_t bytes)
+{
+    if (p->n == PACK_MAX_SECTIONS) return NULL;
+    void *data = bytes ? mem_try(bytes) : NULL;
+    if (bytes && !data) return NULL;
+    pack_section *s = &p->section[p->n++];
+    *s              = (pack_section){.kind = kind, .id = id, .bytes = bytes, .data = data};
+    return s;
+}
+
+const pack_section *pack_find(const pack *p, uint32_t kind, uint32_t id)
+{
+    for (int i = 0; i < p->n; i++)
+        if (p->section[i].kind == kind && p->section[i].id == id) return &p->section[i];
+    return NULL;
+}
+
+void pack_deinit(pack *p)
+{
+    for (int i = 0; i < p->n; i++) mem_free(p->section[i].data);
+    memset(p, 0, sizeof *p);
+}
+
+size_t pack_bytes(const pack *p)
+{
+    size_t n = header_bytes(p->n);
+    for (int i = 0; i < p->n; i++) n += p->section[i].bytes;
+    return n;
+}
+
+/* --- writing ------------------------------------------------------------------------------------*/
+static bool write_all(int fd, const void *p, size_t n, err *e)
+{
+    const char *at = p;
+    while (n > 0) {
+        ssize_t some = write(fd, at, n < (1 << 30) ? n : 1 << 30);
+        if (some < 0 && errno == EINTR) continue;
+        if (some <= 0) return err_set(e, ERR_IO, "cannot write %zu bytes: %s", n, strerror(some ? errno : ENOSPC));
+        at += some;
+        n -= (size_t)some;
+    }
+    return true;
+}
+
+static char *put_entry(char *at, const pack_section *s)
+{
+    at = put_number(put_number(at, s->kind, 4), s->id, 4);
+    at = put_number(put_number(at, (uint32_t)s->first, 4), (uint32_t)s->n, 4);
+    at = put_number(put_number(put_hash(at, s->tag), s->offset, 8), s->bytes, 8);
+    return put_hash(at, s->hash);
+}
+
+/* Writes the header to out, with the checksum. */
+static void put_header(char *out, const pack *p)
+{
+    char *at = out;
+    memcpy(at, magic, sizeof magic);
+    at = put_number(put_number(at + sizeof magic, PACK_VERSION, 4), p->kind, 4);
+    at = put_number(put_number(at, (uint64_t)p->n, 4), 0, 4);
+    at = put_number(put_hash(at, p->fingerprint), pack_bytes(p), 8);
+    for (int i = 0; i < p->n; i++) at = put_entry(at, &p->section[i]);
+    put_number(at, XXH3_64bits(out, (size_t)(at - out)), CHECKSUM);
+}
+
+bool pack_write(pack *p, int fd, err *e)
+{
+    char   header[PACK_HEADER_MAX];
+    size_t n = header_bytes(p->n), offset = n;
+    for (int i = 0; i < p->n; i++) {
+        pack_section *s = &p->section[i];
+        s->offset       = offset;
+        s->hash         = hash128_of(s->data, s->bytes);
+        offset += s->bytes;
+    }
+    put_header(header, p);
+    if (!write_all(fd, header, n, e)) return false;
+    for (int i = 0; i < p->n; i++)
+        if (!write_all(fd, p->section[i].data, p->section[i].bytes, e)) return false;
+    return true;
+}
+
+/* --- reading ------------------------------------------------------------------------------------*/
+static bool read_all(int fd, void *p, size_t n, uint64_t offset, err *e)
+{
+    char *at = p;
+    while (n > 0) {
+        ssize_t some = pread(fd, at, n < (1 << 30) ? n : 1 << 30, (off_t)offset);
+        if (some < 0 && errno == EINTR) continue;
+        if (some < 0) return err_set(e, ERR_IO, "cannot read the file: %s", strerror(errno));
+        if (some == 0) return err_set(e, ERR_FORMAT, "the file ends %zu bytes early", n);
+        at += some;
+        offset += (uint64_t)some;
+        n -= (size_t)some;
+    }
+    return true;
+}
+
+static void take_entry(const char **at, pack_section *s)
+{
+    *s        = (pack_section){0};
+    s->kind   = (uint32_t)take_number(at, 4);
+    s->id     = (uint32_t)take_number(at, 4);
+    s->first  = (int32_t)(uint32_t)take_number(at, 4);
+    s->n      = (int32_t)(uint32_t)take_number(at, 4);
+    s->tag    = take_hash(at);
+    s->offset = take_number(at, 8);
+    s->bytes  = take_number(at, 8);
+    s->hash   = take_hash(at);
+}
+
+/* Reads the fixed part and sets p->n, which is checked. */
+static bool take_fixed(pack *p, const char *at, uint64_t file_bytes, err *e)
+{
+    if (memcmp(at, magic, sizeof magic)) return err_set(e, ERR_FORMAT, "it is not a file of stored K/V");
+    at += sizeof magic;
+    uint64_t version = take_number(&at, 4);
+    if (version != PACK_VERSION)
+        return err_set(e, ERR_FORMAT, "it has format version %u, and this program reads version %d", (unsigned)version,
+                       PACK_VERSION);
+    p->kind    = (uint32_t)take_number(&at, 4);
+    uint64_t n = take_number(&at, 8);
+    if (n > PACK_MAX_SECTIONS)
+        return err_set(e, ERR_FORMAT, "it has %llu sections, expected at most %d", (unsigned long long)n,
+                       PACK_MAX_SECTIONS);
+    p->n             = (int)n;
+    p->fingerprint   = take_hash(&at);
+    uint64_t claimed = take_number(&at, 8);
+    if (claimed != file_bytes)
+        return err_set(e, ERR_FORMAT, "it has %llu bytes, expected %llu", (unsigned long long)file_bytes,
+                       (unsigned long long)claimed);
+    return true;
+}
+
+/* Reads the table. Sections follow each other without gaps, up to the end of the file. */
+static bool take_table(pack *p, const char *header, uint64_t file_bytes, err *e)
+{
+    const char *at = header + FIXED, *end = at + (size_t)p->n * ENTRY;
+    uint64_t    offset = header_bytes(p->n);
+    const char *sum    = end;
+    if (take_number(&sum, CHECKSUM) != XXH3_64bits(header, (size_t)(end - header)))
+        return err_set(e, ERR_FORMAT, "the checksum of its header does not match");
+    for (int i = 0; i < p->n; i++) {
+        pack_section *s = &p->section[i];
+        take_entry(&at, s);
+        if (s->offset != offset || s->bytes > file_bytes - offset)
+            return err_set(e, ERR_FORMAT, "section %d is not within the file", i);
+        offset += s->bytes;
+    }
+    return offset == file_bytes || err_set(e, ERR_FORMAT, "bytes follow the last section");
+}
+
+static bool open_checked(pack *p, int fd, err *e)
+{
+    char        header[PACK_HEADER_MAX];
+    struct stat st;
+    if (fstat(fd, &st) < 0) return err_set(e, ERR_IO, "cannot examine the file: %s", strerror(errno));
+    if (!S_ISREG(st.st_mode)) return err_set(e, ERR_FORMAT, "it is not a regular file");
+    uint64_t bytes = (uint64_t)st.st_size;
+    if (bytes < header_bytes(0))
+        return err_set(e, ERR_FORMAT, "it has %llu bytes and is cut off", (unsigned long long)bytes);
+    if (!read_all(fd, header, FIXED, 0, e) || !take_fixed(p, header, bytes, e)) return false;
+    if (header_bytes(p->n) > bytes) return err_set(e, ERR_FORMAT, "its header is cut off");
+    return read_all(fd, header + FIXED, header_bytes(p->n) - FIXED, FIXED, e) && take_table(p, header, bytes, e);
+}
+
+bool pack_open(pack *p, int fd, err *e)
+{
+    memset(p, 0, sizeof *p);
+    if (open_checked(p, fd, e)) return true;
+    memset(p, 0, sizeof *p);
+    return false;
+}
+
+bool pack_load(pack *p, int fd, int section, err *e)
+{
+    pack_section *s = &p->section[section];
+    if (s->data || !s->bytes) return true;
+    void *data = mem_try(s->bytes);
+    if (!data) return err_set(e, ERR_UNAVAILABLE, "no memory for %llu bytes of a file", (unsigned long long)s->bytes);
+    bool ok = read_all(fd, data, s->bytes, s->offset, e) &&
+              (hash128_equal(hash128_of(data, s->bytes), s->hash) ||
+               err_set(e, ERR_FORMAT, "the checksum of section %d does not match", section));
+    if (ok)
+        s->data = data;
+    else
+        mem_free(data);
+    return ok;
+}
+
+bool pack_read(pack *p, int dir, const char *name, err *e)
+{
+    memset(p, 0, sizeof *p);
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot open '%s': %s", name, strerror(errno));
+    bool ok = pack_open(p, fd, e);
+    for (int i = 0; ok && i < p->n; i++) ok = pack_load(p, fd, i, e);
+    close(fd);
+    if (ok) return true;
+    pack_deinit(p);
+    return err_wrap(e, "cannot use '%s'", name);
+}
+
+/* --- replacing a file ---------------------------------------------------------------------------*/
+static const char leftover[] = ".part-";
+
+bool pack_is_leftover(const char *name) { return !strncmp(name, leftover, sizeof leftover - 1); }
+
+static bool write_synced(pack *p, int dir, const char *temp, err *e)
+{
+    int fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return err_set(e, ERR_IO, "cannot create a file: %s", strerror(errno));
+    bool ok = pack_write(p, fd, e) && (fsync(fd) == 0 || err_set(e, ERR_IO, "cannot sync: %s", strerror(errno)));
+    if (close(fd) < 0 && ok) ok = err_set(e, ERR_IO, "cannot close the file: %s", strerror(errno));
+    return ok;
+}
+
+bool pack_save(pack *p, int dir, const char *name, err *e)
+{
+    static atomic_uint n_saved;
+    char               temp[64];
+    snprintf(temp, sizeof temp, "%s%ld-%u", leftover, (long)getpid(), atomic_fetch_add(&n_saved, 1));
+    bool ok = write_synced(p, dir, temp, e);
+    if (ok && renameat(dir, temp, dir, name) < 0) ok = err_set(e, ERR_IO, "cannot rename: %s", strerror(errno));
+    if (!ok) {
+        unlinkat(dir, temp, 0);
+        return err_wrap(e, "cannot write '%s'", name);
+    }
+    fsync(dir); /* some file systems cannot; the file itself is safe */
+    return true;
+}

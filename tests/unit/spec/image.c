@@ -1,0 +1,137 @@
+/* Texts of the prefix cache that are stored and brought back: the continuation is the same bit by bit, from another
+ * engine too, and drafts in its first round. */
+#include "spec/image.h"
+
+#include "kv/inside.h"
+#include "spec_rig.h"
+
+enum { CTX = 512, PROMPT = 150, ANSWER = 40 };
+static int32_t prompt[PROMPT];
+
+static void make_prompt(void)
+{
+    for (int i = 0; i < PROMPT; i++) prompt[i] = i < RIG_PROMPT ? rig_prompt[i] : 280 + i * 37 % 200;
+}
+
+static const spec_options common = {
+    .n_ctx = CTX, .max_lanes = 1, .kv_type = KV_TYPES_ALL(CACHE_F16), .fingerprint = "x"};
+
+typedef struct {
+    int32_t token[ANSWER];
+    float   logprob[ANSWER];
+    int     reused, first_drafted; /* prompt tokens found; draft tokens of the first round after the prompt */
+    int64_t drafted, accepted;
+} answer;
+
+/* Runs a request for the prompt, with these images. */
+static void ask(test_case *t, spec_lane *l, int method, const pack *const *images, int n_images, answer *a)
+{
+    err          e      = {0};
+    size_t       reused = 0;
+    lane_request r      = {.opt = spec_rig_options(method), .prompt = prompt, .n_prompt = PROMPT, .max_new = ANSWER};
+    r.images            = images;
+    r.n_images          = n_images;
+    r.opt.n_top         = 0;
+    *a                  = (answer){0};
+    if (!CHECK_OK(spec_lane_begin(l, &r, &reused, &e), e)) return;
+    a->reused = (int)reused;
+    for (int n = 0; n < ANSWER;) {
+        spec_lane_limit(l, ANSWER - n);
+        if (!CHECK_OK(spec_step_alone(l->s, &l, 1, &e), e)) break;
+        const spec_out *x = spec_lane_out(l);
+        for (int k = 0; k < x->n; k++, n++) {
+            a->token[n]   = x->token[k];
+            a->logprob[n] = x->logprob[k][0].logprob;
+        }
+        spec_lane_keep(l, x->n);
+        if (n > 1 && !a->first_drafted) a->first_drafted = (int)spec_lane_stats(l)->drafted;
+    }
+    a->drafted  = spec_lane_stats(l)->drafted;
+    a->accepted = spec_lane_stats(l)->accepted;
+    kv_pool_check(l->s->kv);
+    spec_lane_end(l);
+    kv_pool_check(l->s->kv);
+}
+
+static bool same(const answer *a, const answer *b)
+{
+    return !memcmp(a->token, b->token, sizeof a->token) && !memcmp(a->logprob, b->logprob, sizeof a->logprob);
+}
+
+/* Stores the pages [from, to) in pieces of max_bytes. Returns NULL on failure. */
+static kv_export *store(test_case *t, spec *s, int32_t from, int32_t to, size_t max_bytes)
+{
+    err        e = {0};
+    kv_export *x;
+    kv_range   r    = {.text = prompt, .from = from, .to = to};
+    bool       done = false, ok = CHECK_OK(spec_export_begin(s, &r, &x, &e), e);
+    while (ok && !done) ok = CHECK_OK(spec_export_more(s, x, max_bytes, &done, &e), e);
+    if (ok) return x;
+    kv_export_free(x);
+    return NULL;
+}
+
+/* Writes the image to a file and reads it back into *out. */
+static bool through_file(test_case *t, kv_export *x, pack *out)
+{
+    err   e  = {0};
+    FILE *f  = tmpfile();
+    bool  ok = CHECK_OK(pack_write(kv_export_pack(x), fileno(f), &e), e) && CHECK_OK(pack_open(out, fileno(f), &e), e);
+    for (int i = 0; ok && i < out->n; i++) ok = CHECK_OK(pack_load(out, fileno(f), i, &e), e);
+    fclose(f);
+    return ok;
+}
+
+static const int methods[] = {SPEC_OFF, SPEC_DFLASH, SPEC_TREE, SPEC_MTP, SPEC_NGRAM, SPEC_AUTO};
+
+/* Two images of one prompt, made by one engine, let another one continue as if it had run the prompt. */
+static void check_methods(test_case *t, const spec_options *o)
+{
+    enum { CUT = 64, END = (PROMPT - 1) / KV_PAGE * KV_PAGE };
+    spec_rig a, b;
+    make_prompt();
+    bool ok = spec_rig_open(t, &a, o, true) & spec_rig_open(t, &b, o, true);
+    for (size_t m = 0; ok && m < COUNT(methods); m++) {
+        if (!test_full() && methods[m] != SPEC_DFLASH && methods[m] != SPEC_MTP) continue;
+        answer cold, warm, back;
+        pack   image[2] = {0};
+        spec_forget(a.s);
+        spec_forget(b.s);
+        ask(t, a.l[0], methods[m], NULL, 0, &cold);
+        ask(t, a.l[0], methods[m], NULL, 0, &warm);
+        kv_export *x = store(t, a.s, 0, CUT, 1), *y = store(t, a.s, CUT, END, SIZE_MAX);
+        if (x && y && through_file(t, x, &image[0]) && through_file(t, y, &image[1])) {
+            const pack *both[] = {&image[0], &image[1]};
+            ask(t, b.l[0], methods[m], both, 2, &back);
+            CHECK_INT(back.reused, END);
+            CHECK(same(&cold, &warm) && same(&cold, &back));
+            CHECK_INT(back.first_drafted > 0, warm.first_drafted > 0);
+            CHECK_MSG((double)back.accepted >= 0.9 * (double)warm.accepted, "%s: %d accepted, warm %d",
+                      spec_method_names[methods[m] > 0 ? methods[m] : 0], (int)back.accepted, (int)warm.accepted);
+            ask(t, b.l[0], methods[m], NULL, 0, &back); /* the pages stay */
+            CHECK_INT(back.reused, END);
+            spec_forget(b.s);
+            ask(t, b.l[0], methods[m], both + 1, 1, &back); /* without the first part there is nothing to use */
+            CHECK_INT(back.reused, 0);
+            CHECK(same(&cold, &back));
+        }
+        pack_deinit(&image[0]);
+        pack_deinit(&image[1]);
+        kv_export_free(x);
+        kv_export_free(y);
+    }
+    spec_rig_close(&a);
+    spec_rig_close(&b);
+}
+
+TEST(spec_continues_from_an_image_with_every_method) { check_methods(t, &common); }
+
+TEST_LONG(spec_continues_from_an_image_with_every_kv_type)
+{
+    static const cache_types types[] = {{CACHE_F32, CACHE_F32}, {CACHE_Q8_0, CACHE_Q4_0}, {CACHE_TQ3, CACHE_TQ3}};
+    for (size_t i = 0; i < COUNT(types); i++) {
+        spec_options o = common;
+        o.kv_type      = kv_types_default(types[i]);
+        check_methods(t, &o);
+    }
+}
