@@ -106,7 +106,7 @@ LIB_OBJS := $(call obj,$(SOURCES)) $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/o
             $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(CUDA_CU)) $(call obj,$(EMU)) $(BUILD)/obj/src/server/page.S.o
 # The programs of this tree link with all objects. Other programs link with libtandem, which exports include/tandem.h alone.
 LIB      := $(BUILD)/objects.a
-API_OBJS := $(filter-out $(addprefix $(BUILD)/obj/src/,server/% http/% load/% figures/%),$(LIB_OBJS))
+API_OBJS := $(filter-out $(addprefix $(BUILD)/obj/src/,server/% daemon/% http/% load/% figures/%),$(LIB_OBJS))
 ABI      := 0
 STATIC   := $(BUILD)/libtandem.a
 SHARED   := $(BUILD)/libtandem.so.$(ABI)
@@ -325,7 +325,7 @@ asan-replay:
 
 # What has threads: the engine, the HTTP server (and the tests' servers), the pool itself, the routing log, and the ops, the model and the loop on top of the pool.
 tsan-programs:
-	$(MAKE) BUILD=build/tsan OPT='$(SAN_OPT)' SAN='-fsanitize=thread' build/tsan/unit build/tsan/engine_soak build/tsan/http_hostile
+	$(MAKE) BUILD=build/tsan OPT='$(SAN_OPT)' SAN='-fsanitize=thread' build/tsan/unit build/tsan/tandem build/tsan/engine_soak build/tsan/http_hostile
 tsan: tsan-programs
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit -j $(JOBS) http_server http_client load_ work_ server_streams server_cancels server_cuts server_is_busy server_reads server_tells server_admin server_parks_its server_bench errands server_usage server_shows server_files sched_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/engine_soak 1 12
@@ -401,7 +401,7 @@ deps-run:
 	@tools/install_deps gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev
 
 DEPS_TEST := gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl \
-             xz-utils
+             python3 xz-utils
 deps-test:
 	@tools/install_deps $(DEPS_TEST)
 deps-test-all:

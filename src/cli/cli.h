@@ -10,6 +10,7 @@
 #include "sched/open.h"
 
 int cmd_serve(int argc, char **args);
+int cmd_daemon(int argc, char **args);
 int cmd_run(int argc, char **args);
 int cmd_chat(int argc, char **args);
 int cmd_logits(int argc, char **args);

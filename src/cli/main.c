@@ -12,6 +12,7 @@ static const struct {
     {"serve", "serve a model over HTTP", cmd_serve},
     {"run", "answer one prompt", cmd_run},
     {"chat", "chat with a model", cmd_chat},
+    {"daemon", "serve one program over standard input and output", cmd_daemon},
     {"logits", "write the logits of given token ids to a file", cmd_logits},
     {"draft", "write one draft after given token ids to a file", cmd_draft},
     {"tokenize", "convert text to token ids", cmd_tokenize},

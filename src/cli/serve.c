@@ -1,6 +1,6 @@
 #include "base/file.h"
 #include "base/log.h"
-#include "cli/generate.h"
+#include "cli/service.h"
 #include "server/origin.h"
 #include "server/server.h"
 
@@ -9,62 +9,17 @@
 #include <sys/resource.h>
 
 static struct {
-    engine_options engine;
-    kv_texts       kv_text;
-    int            max_lanes, step_tokens, port, grace_s, hang_s;
-    draft_options  draft;
-    const char    *settings, *routing_log, *host, *unix_path, *tls_cert, *tls_key, *replica_id;
-    const char    *api_key_file, *api_key, *admin_key_file;
-    opt_list       allow_host, cors, alias;
-    uint64_t       request_bytes, body_bytes; /* 0: not given */
-    opt_list       set;                       /* NAME=VALUE */
-    bool           no_ollama;
-} flags = {.engine  = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}},
-           .port    = 8080,
-           .host    = "127.0.0.1",
-           .grace_s = 30,
-           .hang_s  = 60};
+    service_flags service;
+    int           port, grace_s, hang_s;
+    const char   *host, *unix_path, *tls_cert, *tls_key, *replica_id;
+    const char   *api_key_file, *api_key, *admin_key_file;
+    opt_list      allow_host, cors, alias;
+    uint64_t      request_bytes, body_bytes; /* 0: not given */
+    bool          no_ollama;
+} flags = {.service = SERVICE_DEFAULTS, .port = 8080, .host = "127.0.0.1", .grace_s = 30, .hang_s = 60};
 
 static const option opts[] = {
-    OPT_ENGINE(flags.engine),
-    OPT_CONTEXT(flags.engine),
-    {.name = "max-ctx",
-     .kind = OPT_INT,
-     .dest = &flags.engine.n_ctx,
-     .arg  = "N",
-     .min  = 1,
-     .max  = GENERATE_MAX_CONTEXT,
-     .help = "the same as --ctx"},
-    {.name = "max-lanes",
-     .kind = OPT_INT,
-     .dest = &flags.max_lanes,
-     .arg  = "N",
-     .min  = 1,
-     .max  = TANDEM_MAX_LANES,
-     .help = "requests that run at the same time: 1 to 256 (default 32)"},
-    {.name = "step-tokens",
-     .kind = OPT_INT,
-     .dest = &flags.step_tokens,
-     .arg  = "N",
-     .min  = 16,
-     .max  = TANDEM_MAX_STEP_TOKENS,
-     .help = "maximum of rows in one step, prompt and draft tokens together: 16 to 4096 (default 256)"},
-    OPT_DRAFT(flags.draft),
-    {.name = "settings",
-     .kind = OPT_STR,
-     .dest = &flags.settings,
-     .arg  = "FILE",
-     .help = "settings of models by name (docs/routing.md)"},
-    {.name = "set",
-     .kind = OPT_LIST,
-     .dest = &flags.set,
-     .arg  = "NAME=VALUE",
-     .help = "one setting, overrides the file's; may be repeated"},
-    {.name = "routing-log",
-     .kind = OPT_STR,
-     .dest = &flags.routing_log,
-     .arg  = "FILE",
-     .help = "write routing decisions there as JSON lines"},
+    OPT_SERVICE(flags.service),
     {.name = "host",
      .kind = OPT_STR,
      .dest = &flags.host,
@@ -160,20 +115,7 @@ static const opt_spec usage = {
     opts, COUNT(opts)};
 
 /* --- the engine ---------------------------------------------------------------------------------*/
-static tandem_setting given[OPT_LIST_MAX];
 static checkpoint *first_files; /* checked at the start and lent to the first load; later loads open the files again */
-
-/* Parses "queue_max=8". The texts live as long as the process. */
-static bool parse_setting(const char *text, tandem_setting *out)
-{
-    const char *at   = strchr(text, '=');
-    size_t      n    = at ? (size_t)(at - text) : 0;
-    char       *name = n ? xalloc(n + 1) : NULL;
-    if (!name) return false;
-    memcpy(name, text, n);
-    *out = (tandem_setting){name, at + 1};
-    return true;
-}
 
 /* Minimum time between chunks of a stream; tokens in between are sent together, because each chunk costs time. */
 enum { WAKE_MS = 8 };
@@ -181,40 +123,11 @@ enum { WAKE_MS = 8 };
 static bool open_engine(void *ctx, const settings *changed, tandem **out, void (*wake)(void *wake_ctx), void *wake_ctx,
                         err *e)
 {
-    tandem_drafter drafters[OPT_LIST_MAX];
-    tandem_options o;
+    engine_extra  lent = {.files = first_files, .need_tok = "the model has no tokenizer", .changed = changed};
+    service_extra x    = {
+           .name = flags.alias.item[0], .engine = lent, .wake_ms = WAKE_MS, .wake = wake, .wake_ctx = wake_ctx};
+    bool ok = service_open(out, &flags.service, &x, e);
     (void)ctx;
-    tandem_options_init(&o);
-    o.path      = flags.engine.path;
-    o.name      = flags.alias.item[0];
-    o.shown     = cli_shown_path(flags.engine.path);
-    o.device    = engine_devices[flags.engine.device];
-    o.n_threads = cli_threads(flags.engine.n_threads);
-    o.n_ctx     = flags.engine.n_ctx;
-    generate_set_kv(&o, &flags.engine.kv.types, flags.kv_text);
-    o.kv_bytes = flags.engine.kv_bytes;
-    if (flags.max_lanes) o.max_lanes = flags.max_lanes;
-    if (flags.step_tokens) o.step_tokens = flags.step_tokens;
-    o.settings_path = flags.settings;
-    o.routing_log   = flags.routing_log;
-    o.fingerprints  = true;
-    o.settings      = given;
-    o.n_settings    = flags.set.n;
-    o.wake_ms       = WAKE_MS;
-    o.wake          = wake;
-    o.wake_ctx      = wake_ctx;
-    if (!generate_add_drafters(&o, &flags.draft, flags.engine.path, drafters, e)) return false;
-    for (int i = 0; i < o.n_drafters; i++) {
-        drafters[i].required = true;
-        drafters[i].name     = cli_id(drafters[i].path);
-        drafters[i].shown    = cli_shown_path(drafters[i].path);
-    }
-    o.by_setting =
-        (tandem_drafter){.quantise = flags.draft.quantise_given ? open_draft_quants[flags.draft.quantise] : NULL,
-                         .n_ctx    = flags.draft.n_ctx,
-                         .lazy     = flags.draft.lazy};
-    engine_extra x  = {.files = first_files, .need_tok = "the model has no tokenizer", .changed = changed};
-    bool         ok = engine_open(out, &o, &x, e);
     checkpoint_close(first_files);
     first_files = NULL;
     return ok;
@@ -245,9 +158,7 @@ static void print_ready(void *ctx, const http_server *h)
 static int check_usage(int n_args, char **args)
 {
     if (n_args) return opt_usage(&usage, "unexpected argument '%s': use -m for the model", args[0]);
-    for (int i = 0; i < flags.set.n; i++)
-        if (!parse_setting(flags.set.item[i], &given[i]))
-            return opt_usage(&usage, "--set: '%s' is not NAME=VALUE", flags.set.item[i]);
+    if (!service_check(&flags.service, &usage)) return 2;
     for (int i = 0; i < flags.allow_host.n; i++) {
         err e = {0};
         if (!origin_names_check(flags.allow_host.item[i], &e)) return opt_usage(&usage, "--allow-host: %s", e.text);
@@ -286,10 +197,11 @@ int cmd_serve(int argc, char **args)
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if ((code = check_usage(n_args, args))) return code;
     server_options_init(&o);
-    if (!cli_resolve_model(&flags.engine.path, &e) || !checkpoint_open(&first_files, flags.engine.path, &e) ||
-        !cli_resolve_drafters(&flags.draft, flags.engine.path, &e))
+    if (!cli_resolve_model(&flags.service.engine.path, &e) ||
+        !checkpoint_open(&first_files, flags.service.engine.path, &e) ||
+        !cli_resolve_drafters(&flags.service.draft, flags.service.engine.path, &e))
         return cli_fail(&e);
-    if (!flags.alias.n) flags.alias.item[flags.alias.n++] = cli_id(flags.engine.path);
+    if (!flags.alias.n) flags.alias.item[flags.alias.n++] = cli_id(flags.service.engine.path);
     o.model          = flags.alias.item[0];
     o.aliases        = flags.alias.item + 1;
     o.n_aliases      = (size_t)flags.alias.n - 1;
@@ -309,7 +221,7 @@ int cmd_serve(int argc, char **args)
     o.names          = flags.allow_host.item;
     o.n_names        = (size_t)flags.allow_host.n;
     o.hang_s         = flags.hang_s;
-    o.settings_path  = flags.settings;
+    o.settings_path  = flags.service.settings;
     o.exits_next     = true;
     o.no_ollama      = flags.no_ollama;
     if (flags.request_bytes) o.max_held_bytes = flags.request_bytes;

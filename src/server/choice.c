@@ -102,6 +102,7 @@ static void take_text(server_choice *c)
 static bool wants_token(const server_choice *c, const tandem_token *x)
 {
     if (!c->reply->format->on_token) return false;
+    if (c->reply->format->every_token) return true;
     /* evaluation harnesses remove the last item of an echo, even if it is not a stop token */
     if (x->is_stop) return c->request->f.text.echo && x->logprobs;
     return x->logprobs || c->request->endpoint == FIELD_NATIVE;

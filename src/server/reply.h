@@ -31,6 +31,7 @@ typedef struct {
     /* Receives a token after its events, only with log-probabilities or for /completion; a stop token only with echo.
      * May be NULL. */
     void (*on_token)(server_choice *c, const tandem_token *x);
+    bool every_token;                /* on_token receives all tokens, stop tokens included */
     void (*flush)(server_choice *c); /* stream only: writes the open part */
     /* For a stream: a choice has all its tokens. last: all other choices have ended. */
     void (*end)(server_choice *c, const server_choice *all, int n, bool last);

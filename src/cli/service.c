@@ -1,0 +1,61 @@
+#include "cli/service.h"
+
+/* Parses "queue_max=8". The texts live as long as the process. */
+static bool parse_setting(const char *text, tandem_setting *out)
+{
+    const char *at   = strchr(text, '=');
+    size_t      n    = at ? (size_t)(at - text) : 0;
+    char       *name = n ? xalloc(n + 1) : NULL;
+    if (!name) return false;
+    memcpy(name, text, n);
+    *out = (tandem_setting){name, at + 1};
+    return true;
+}
+
+bool service_check(service_flags *f, const opt_spec *usage)
+{
+    for (int i = 0; i < f->set.n; i++)
+        if (!parse_setting(f->set.item[i], &f->given[i]))
+            return opt_usage(usage, "--set: '%s' is not NAME=VALUE", f->set.item[i]), false;
+    return true;
+}
+
+static void set_options(tandem_options *o, service_flags *f, const service_extra *x)
+{
+    tandem_options_init(o);
+    o->path      = f->engine.path;
+    o->name      = x->name;
+    o->shown     = cli_shown_path(f->engine.path);
+    o->device    = engine_devices[f->engine.device];
+    o->n_threads = cli_threads(f->engine.n_threads);
+    o->n_ctx     = f->engine.n_ctx;
+    generate_set_kv(o, &f->engine.kv.types, f->kv_text);
+    o->kv_bytes = f->engine.kv_bytes;
+    if (f->max_lanes) o->max_lanes = f->max_lanes;
+    if (f->step_tokens) o->step_tokens = f->step_tokens;
+    o->settings_path = f->settings;
+    o->routing_log   = f->routing_log;
+    o->fingerprints  = true;
+    o->settings      = f->given;
+    o->n_settings    = f->set.n;
+    o->wake_ms       = x->wake_ms;
+    o->wake          = x->wake;
+    o->wake_ctx      = x->wake_ctx;
+}
+
+bool service_open(tandem **out, service_flags *f, const service_extra *x, err *e)
+{
+    tandem_drafter drafters[OPT_LIST_MAX];
+    tandem_options o;
+    set_options(&o, f, x);
+    if (!generate_add_drafters(&o, &f->draft, f->engine.path, drafters, e)) return false;
+    for (int i = 0; i < o.n_drafters; i++) {
+        drafters[i].required = true;
+        drafters[i].name     = cli_id(drafters[i].path);
+        drafters[i].shown    = cli_shown_path(drafters[i].path);
+    }
+    o.by_setting = (tandem_drafter){.quantise = f->draft.quantise_given ? open_draft_quants[f->draft.quantise] : NULL,
+                                    .n_ctx    = f->draft.n_ctx,
+                                    .lazy     = f->draft.lazy};
+    return engine_open(out, &o, &x->engine, e);
+}

@@ -1,0 +1,54 @@
+/* cli/service.h - the flags and the engine of commands that run many requests at once: serve and daemon. */
+#ifndef TANDEM_CLI_SERVICE_H
+#define TANDEM_CLI_SERVICE_H
+#include "cli/generate.h"
+
+typedef struct {
+    engine_options engine;
+    kv_texts       kv_text;
+    int            max_lanes, step_tokens; /* 0: the default */
+    draft_options  draft;
+    const char    *settings, *routing_log;
+    opt_list       set;                 /* NAME=VALUE */
+    tandem_setting given[OPT_LIST_MAX]; /* the parsed `set`, by service_check */
+} service_flags;
+
+#define SERVICE_DEFAULTS                                                                                               \
+    {                                                                                                                  \
+        .engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)} }                                                          \
+    }
+
+/* The entries of an option table for the flags in `f`. */
+/* clang-format off */
+#define OPT_SERVICE(f)                                                                                                 \
+    OPT_ENGINE((f).engine),                                                                                            \
+    OPT_CONTEXT((f).engine),                                                                                           \
+    {.name = "max-ctx", .kind = OPT_INT, .dest = &(f).engine.n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT, \
+     .help = "the same as --ctx"},                                                                                     \
+    {.name = "max-lanes", .kind = OPT_INT, .dest = &(f).max_lanes, .arg = "N", .min = 1, .max = TANDEM_MAX_LANES,      \
+     .help = "requests that run at the same time: 1 to 256 (default 32)"},                                             \
+    {.name = "step-tokens", .kind = OPT_INT, .dest = &(f).step_tokens, .arg = "N", .min = 16,                          \
+     .max = TANDEM_MAX_STEP_TOKENS,                                                                                    \
+     .help = "maximum of rows in one step, prompt and draft tokens together: 16 to 4096 (default 256)"},               \
+    OPT_DRAFT((f).draft),                                                                                              \
+    {.name = "settings", .kind = OPT_STR, .dest = &(f).settings, .arg = "FILE",                                        \
+     .help = "settings of models by name (docs/routing.md)"},                                                          \
+    {.name = "set", .kind = OPT_LIST, .dest = &(f).set, .arg = "NAME=VALUE",                                           \
+     .help = "one setting, overrides the file's; may be repeated"},                                                    \
+    {.name = "routing-log", .kind = OPT_STR, .dest = &(f).routing_log, .arg = "FILE",                                  \
+     .help = "write routing decisions there as JSON lines"}
+/* clang-format on */
+
+/* Parses the settings. Returns false after printing a message (exit 2). */
+bool service_check(service_flags *f, const opt_spec *usage);
+
+typedef struct {
+    const char  *name; /* name of the model */
+    engine_extra engine;
+    double       wake_ms; /* these as in tandem_options */
+    void (*wake)(void *wake_ctx);
+    void *wake_ctx;
+} service_extra;
+/* Opens the engine with its drafters and computes fingerprints. The paths of f are resolved. */
+bool service_open(tandem **out, service_flags *f, const service_extra *x, err *e);
+#endif
