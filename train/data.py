@@ -8,18 +8,17 @@ import numpy as np
 import torch
 
 import gen
-from tokenizer import STOPS, Tokenizer
 
 LONGEST = 512       # of what drafters are trained and judged on
 LENGTHS = (64, 128, 192, 256, 384, 512)     # of the rows that drafters are trained on
 _tok = None
 
 
-def _start():
-    """Starts a worker; it yields to the process that trains and to its compiler."""
+def _start(make):
+    """Starts a worker with its tokenizer; it yields to the process that trains and to its compiler."""
     global _tok
     os.nice(10)
-    _tok = Tokenizer()
+    _tok = make()
 
 
 def _shard(job):
@@ -31,8 +30,8 @@ class Rows:
     """Batches of packed rows: ids [B, T + 1], weights of the targets [B, T], documents [B, T]. Shards come in order, so a seed gives one text;
     when all have been used they are used again."""
 
-    def __init__(self, seed, shards, shard_tokens, batch, length, processes, boost=None):
-        self.pool = multiprocessing.get_context("fork").Pool(processes, _start)
+    def __init__(self, tok, seed, shards, shard_tokens, batch, length, processes, boost=None):
+        self.tok, self.pool = tok, multiprocessing.get_context("fork").Pool(processes, _start, (type(tok),))
         self.feed = self.pool.imap(_shard, [(seed, i, shard_tokens, boost) for i in range(shards)])
         self.batch, self.length, self.kept, self.epochs, self.waited = batch, length, [], 0, 0.0
 
@@ -58,8 +57,9 @@ class Rows:
             while at + need + 1 <= len(ids):
                 x = np.stack([ids[at + r * self.length:at + (r + 1) * self.length + 1] for r in range(self.batch)]).astype(np.int64)
                 w = np.stack([trained[at + r * self.length + 1:at + (r + 1) * self.length + 1] for r in range(self.batch)])
-                w = np.where(x[:, 1:] == 2, 0.0, np.where(w > 0, 1.0, 0.1)).astype(np.float32)
-                documents = np.cumsum(x[:, :-1] == 2, 1).astype(np.int32)
+                begins = self.tok.begins(x)
+                w = np.where(begins[:, 1:], 0.0, np.where(w > 0, 1.0, 0.1)).astype(np.float32)
+                documents = np.cumsum(begins[:, :-1], 1).astype(np.int32)
                 w[documents == 0] = 0       # the rest of a conversation whose beginning is in another row
                 yield torch.from_numpy(x), torch.from_numpy(w), torch.from_numpy(documents)
                 at += need
@@ -67,8 +67,7 @@ class Rows:
 
 
 def item_of(tok, s, at, ids, name=""):
-    stops = {tok.special[x] for x in STOPS}
-    end = next(i for i in range(at, len(ids)) if ids[i] in stops)
+    end = next(i for i in range(at, len(ids)) if ids[i] in tok.stops)
     return dict(cls=s.cls + name, prompt=ids[:at], expected=ids[at:end + 1], exact=s.exact)
 
 
@@ -120,8 +119,8 @@ def _answered(job):
 class Answered:
     """Endless batches of questions with their expected answers, of the classes whose answer follows from the question"""
 
-    def __init__(self, seed, tokens, processes, boost=None, part=8000):
-        self.pool = multiprocessing.get_context("fork").Pool(processes, _start)
+    def __init__(self, tok, seed, tokens, processes, boost=None, part=8000):
+        self.pool = multiprocessing.get_context("fork").Pool(processes, _start, (type(tok),))
         self.jobs = ((seed, i, part, tokens, boost) for i in range(1 << 30))
         self.running = [self.pool.apply_async(_answered, (next(self.jobs),)) for _ in range(2 * processes)]
 
@@ -145,7 +144,7 @@ def _questions(job):
     return out[:n]
 
 
-def questions(seed, n, processes, part=2000, cls=None):
+def questions(tok, seed, n, processes, part=2000, cls=None):
     """Prompts of the training split, for the target's own answers: (about how long the answer will be, prompt)"""
-    with multiprocessing.get_context("fork").Pool(processes, _start) as pool:
+    with multiprocessing.get_context("fork").Pool(processes, _start, (type(tok),)) as pool:
         return [q for qs in pool.map(_questions, [(seed, i, min(part, n - i * part), cls) for i in range((n + part - 1) // part)]) for q in qs]

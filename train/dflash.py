@@ -10,8 +10,6 @@ from torch import nn
 
 from model import Norm, attend, linear, load_tensors, rope, rope_table, save_tensors
 
-MASK = 4
-
 
 @dataclass
 class Config:
@@ -26,6 +24,7 @@ class Config:
     captures: tuple = (1, 3, 5, 6)  # outputs of these target layers
     theta: float = 1e6
     eps: float = 1e-6
+    mask: int = 4
     context: int = 512       # what it is trained on: prompts with answers of up to 256 tokens
 
 
@@ -79,7 +78,7 @@ class DFlash(nn.Module):
         b, n = anchors.shape
         t = ids.shape[1]
         g = self.hidden_norm(self.fc(torch.cat([outputs[i].to(self.fc.weight.dtype) for i in c.captures], -1)))
-        block = torch.full((b, n, c.block), MASK, device=ids.device)
+        block = torch.full((b, n, c.block), c.mask, device=ids.device)
         block[:, :, 0] = ids.gather(1, anchors)
         h = target.embed(block).flatten(1, 2).to(g.dtype)
         q = (anchors[..., None] + torch.arange(c.block, device=ids.device)).flatten(1)
@@ -111,8 +110,8 @@ def loss_of(drafter, target, outputs, ids, first, lengths, anchors, gamma=7.0):
 
 def config_json(c, t):
     return {"architectures": ["DFlashDraftModel"], "attention_bias": False, "attention_dropout": 0.0, "block_size": c.block, "bos_token_id": 2,
-            "dflash_config": {"mask_token_id": MASK, "target_layer_ids": list(c.captures)}, "dtype": "bfloat16", "eos_token_id": 1,
-            "final_logit_softcapping": t.softcap, "head_dim": c.head_dim, "hidden_act": "silu", "hidden_size": c.hidden, "initializer_range": 0.02,
+            "dflash_config": {"mask_token_id": c.mask, "target_layer_ids": list(c.captures)}, "dtype": "bfloat16", "eos_token_id": 1,
+            "final_logit_softcapping": t.softcap or None, "head_dim": c.head_dim, "hidden_act": "silu", "hidden_size": c.hidden, "initializer_range": 0.02,
             "intermediate_size": c.mlp, "layer_types": ["sliding_attention" if k == "S" else "full_attention" for k in c.kinds],
             "max_position_embeddings": c.context, "max_window_layers": len(c.kinds), "model_type": "qwen3", "num_attention_heads": c.heads,
             "num_hidden_layers": len(c.kinds), "num_key_value_heads": c.kv_heads, "num_target_layers": t.layers, "pad_token_id": 0,
@@ -130,7 +129,7 @@ def load(path, device="cpu"):
     with open(os.path.join(path, "config.json")) as f: d = json.load(f)
     c = Config(hidden=d["hidden_size"], heads=d["num_attention_heads"], kv_heads=d["num_key_value_heads"], head_dim=d["head_dim"], mlp=d["intermediate_size"],
                kinds="".join("S" if k[0] == "s" else "F" for k in d["layer_types"]), window=d["sliding_window"], block=d["block_size"],
-               captures=tuple(d["dflash_config"]["target_layer_ids"]), theta=d["rope_parameters"]["rope_theta"], eps=d["rms_norm_eps"], context=d["max_position_embeddings"])
+               captures=tuple(d["dflash_config"]["target_layer_ids"]), mask=d["dflash_config"]["mask_token_id"], theta=d["rope_parameters"]["rope_theta"], eps=d["rms_norm_eps"], context=d["max_position_embeddings"])
     m = DFlash(c)
     m.load_state_dict(load_tensors(path))
     return m.to(device, torch.float32).eval()

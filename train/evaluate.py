@@ -3,20 +3,16 @@ import collections
 
 import torch
 
-import model as M
-import spec
-from data import STOPS
 
 
 def answers(target, tok, prompts, max_new=256, batch=1024, dtype=None):
     """The greedy answers, in the order of the prompts."""
-    stops = {tok.special[s] for s in STOPS}
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     out = [None] * len(prompts)
     while order:
         size = max(1, min(batch, (1 << 19) // len(prompts[order[min(len(order), batch) - 1]])))      # long prompts in smaller groups
         group, order = order[:size], order[size:]
-        for i, a in zip(group, M.generate(target, [prompts[i] for i in group], stops, max_new, dtype)): out[i] = a
+        for i, a in zip(group, target.generate([prompts[i] for i in group], tok.stops, max_new, dtype)): out[i] = a
     return out
 
 
@@ -24,17 +20,17 @@ def answers(target, tok, prompts, max_new=256, batch=1024, dtype=None):
 def checked_answers(target, tok, items, max_new=256):
     """The same answers on a processor, where generating is slow: one pass over the expected answer finds the first token that the target
     would not choose, and only the rest is generated."""
-    stops, device = {tok.special[s] for s in STOPS}, target.norm.weight.device
+    stops, device = tok.stops, target.norm.weight.device
     out = []
     for item in items:
         prompt, a = item["prompt"], []
         if item["exact"]:
             ids = torch.tensor([prompt + item["expected"]], device=device)
-            y = spec.run_target(target, ids, ())[0]
+            y = target.run(ids)[0]
             picks = target.logits(y[0, len(prompt) - 1:-1]).argmax(-1).tolist()
             same = next((i for i, x in enumerate(item["expected"]) if picks[i] != x), len(picks))
             a = picks[:same + 1]
-        if not a or a[-1] not in stops: a = a + M.generate(target, [prompt + a], stops, max_new - len(a))[0]
+        if not a or a[-1] not in stops: a = a + target.generate([prompt + a], stops, max_new - len(a))[0]
         out.append(a)
     return out
 

@@ -12,13 +12,13 @@ import torch
 
 import model as M
 import spec
-from data import LONGEST, STOPS, Answered, Rows, held_out_items, questions
+from data import LONGEST, Answered, Rows, held_out_items, questions
 from lengthen import LongRows, lengthen
 from evaluate import score, table
 from optim import Optimizer
 from tokenizer import Tokenizer
 from train_drafter import Trained, batches, own_answers, train
-from train_target import Log, going_on, learn, loss_of, masks_for
+from train_target import Log, going_on, learn, loss_of
 
 BEGIN = time.time()
 
@@ -70,14 +70,14 @@ def main():
     os.makedirs(o.out, exist_ok=True)
     work = tempfile.mkdtemp()
     log = Log(os.path.join(work, "finish.log"))
-    asked = [] if o.own else questions(o.seed + ":finish", o.stories, o.processes, cls="story")
-    answered = Answered(o.seed + ":finish", o.tokens, o.processes, json.loads(o.draft_boost))
-    rows = Rows(o.seed + ":finish", o.shards, 1 << 20, o.batch, o.length, o.processes, json.loads(o.boost)) if o.target_seconds else None
-    if o.long_seconds: long = Rows(o.seed + ":lengthen", 400, 1 << 18, o.batch, o.length, o.processes, json.loads(o.boost)), LongRows(o.seed, o.processes)
+    tok = Tokenizer()
+    asked = [] if o.own else questions(tok, o.seed + ":finish", o.stories, o.processes, cls="story")
+    answered = Answered(tok, o.seed + ":finish", o.tokens, o.processes, json.loads(o.draft_boost))
+    rows = Rows(tok, o.seed + ":finish", o.shards, 1 << 20, o.batch, o.length, o.processes, json.loads(o.boost)) if o.target_seconds else None
+    if o.long_seconds: long = Rows(tok, o.seed + ":lengthen", 400, 1 << 18, o.batch, o.length, o.processes, json.loads(o.boost)), LongRows(tok, o.seed, o.processes)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(3)
     torch.set_float32_matmul_precision("high")
-    tok = Tokenizer()
     items = [i for i in held_out_items(tok, o.seed, o.per_class) if len(i["prompt"]) + len(i["expected"]) <= LONGEST]
     cases = held_out_items(tok, o.seed, o.tool_cases, classes=["tools"])
     target = M.load(o.target, device).train()
@@ -87,7 +87,7 @@ def main():
         learn(target, rows, o, device, log, Optimizer([target], **going_on(o.rate)))
     if o.long_seconds:
         o.seconds = o.long_seconds
-        lengthen(target, *long, o, device, log, Optimizer([target], **going_on(o.long_rate)), masks_for(target.c, device, o.batch, o.length, log, True), loss_of)
+        lengthen(target, *long, o, device, log, Optimizer([target], **going_on(o.long_rate)), target.masks_for(device, log, True), loss_of)
         if device == "cuda": torch.cuda.empty_cache()
     M.export(target, o.out)
     for f in os.listdir(o.out):
@@ -121,11 +121,10 @@ def judge(target, drafters, tok, items, work, log, got=None):
     torch.set_float32_matmul_precision("highest")
     log("target in f32:\n" + table(score(target, tok, items, got=got)))
     for i in [i for i in items if i["cls"] == "story"][:4]: log(tok.decode(i["answer"]))
-    stops = {tok.special[s] for s in STOPS}
     for d in drafters:
         d.net.load_state_dict({k: v.to(torch.bfloat16).float() for k, v in d.net.state_dict().items()})
         log(d.kind)
-        records = spec.judge(d.kind, d.net.eval(), target, tok, items, stops, log, check=0)
+        records = spec.judge(d.kind, d.net.eval(), target, tok, items, tok.stops, log, check=0)
         with open(os.path.join(work, d.kind + "-acceptance.json"), "w") as f: json.dump(records, f, separators=(",", ":"))
 
 

@@ -916,8 +916,8 @@ def shard(seed, index, tokenizer, n_tokens, boost=None):
     ids, trained = [], []
     while len(ids) < n_tokens:
         i, t, _ = tokenizer.encode_sample(m.sample())
-        ids += i
-        trained += t
+        ids += tokenizer.lead + i
+        trained += [0] * len(tokenizer.lead) + t
     return np.array(ids, np.uint16), np.array(trained, np.uint8)
 
 

@@ -25,7 +25,7 @@ class Step:
         """places: random numbers of 0 to 1 for each drafter, [B, P]"""
         cuda = self.device == "cuda"
         with torch.autocast(self.device, torch.bfloat16, enabled=cuda, cache_enabled=False):
-            y, _, outputs, donors = spec.run_target(self.target, ids, self.want)
+            with torch.no_grad(): y, _, outputs, donors = self.target.run(ids, self.want)
             lengths = spec.own_part(self.target, y, ids, first, lengths)
             found = [d.loss(self.target, y, outputs, donors, ids, first, lengths, p) for d, p in zip(self.drafters, places)]
         for rule, (loss, _) in zip(self.rules, found): rule.step(torch.autograd.grad(loss, rule.params), self.rate)
@@ -36,7 +36,7 @@ class Step:
             b, t = shape
             n = min(self.anchors, t // 8)
             whole = lambda *s: torch.zeros(s, dtype=torch.long, device=self.device)
-            self.buffers[shape] = whole(b, t), whole(b), whole(b), [torch.zeros(b, n * (2 if d.kind == "mtp" else 1), device=self.device) for d in self.drafters]
+            self.buffers[shape] = whole(b, t), whole(b), whole(b), [torch.zeros(b, n * (1 if d.kind == "dflash" else 2), device=self.device) for d in self.drafters]
         return self.buffers[shape]
 
     def __call__(self, batch, share):

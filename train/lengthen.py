@@ -36,8 +36,8 @@ def _long_batch(job):
 class LongRows:
     """Endless batches: ids [B, T + 1], whether the next token is the model's [B, T]"""
 
-    def __init__(self, seed, processes):
-        self.pool = multiprocessing.get_context("fork").Pool(processes, data._start)
+    def __init__(self, tok, seed, processes):
+        self.pool = multiprocessing.get_context("fork").Pool(processes, data._start, (type(tok),))
         self.feed = self.pool.imap(_long_batch, ((seed, i) for i in range(2000)))
 
     def __iter__(self):

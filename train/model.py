@@ -180,6 +180,20 @@ class Layer(nn.Module):
         return x, k, v, balance
 
 
+class Cache:
+    """K and V of one layer, of all prompts: [B, heads, size, D]"""
+
+    def __init__(self, shape, like):
+        self.k, self.v = like.new_zeros(shape), like.new_zeros(shape)
+        self.at = 0
+
+    def __call__(self, k, v):
+        n = k.shape[2]
+        self.k[:, :, self.at:self.at + n], self.v[:, :, self.at:self.at + n] = k, v
+        self.at += n
+        return self.k[:, :, :self.at], self.v[:, :, :self.at]
+
+
 class Target(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -213,85 +227,100 @@ class Target(nn.Module):
         z = F.linear(y, self.embed_tokens.weight.to(y.dtype)).float()
         return self.c.softcap * torch.tanh(z / self.c.softcap)
 
+    def run(self, ids, want=()):
+        """Whole sequences from their first token on"""
+        positions = torch.arange(ids.shape[1], device=ids.device)[None].expand_as(ids)
+        return self(ids, positions, causal_masks(self.c, positions), want=want)
+
+    def masks_for(self, device, log, eager):
+        """Returns a function that makes the masks of packed documents [B, T]."""
+        sliding, full = (flex(device, eager, 1.0, log, w) for w in (self.c.window, None))
+        return lambda documents: (sliding(documents), full(documents))
+
+    def compile(self):
+        """Compiles the parts of the layers beside attention."""
+        for l in self.layers: l.before, l.after = torch.compile(l.before, dynamic=False), torch.compile(l.after, dynamic=False)
+
+    def plain(self):
+        """Undoes compile."""
+        for l in self.layers: l.__dict__.pop("before", None), l.__dict__.pop("after", None)
+
+    @torch.no_grad()
+    def generate(self, prompts, stops, max_new, dtype=None):
+        """The greedy continuations of the prompts (lists of ids), each up to and with its stop token. Prompts are padded on the left."""
+        c, device = self.c, self.norm.weight.device
+        b, longest = len(prompts), max(map(len, prompts))
+        ids = torch.zeros(b, longest, dtype=torch.long)
+        for i, p in enumerate(prompts): ids[i, longest - len(p):] = torch.tensor(p)
+        ids = ids.to(device)
+        start = torch.tensor([longest - len(p) for p in prompts], device=device)
+        stop = torch.tensor(sorted(stops), device=device)
+        like = self.norm.weight.to(dtype or self.norm.weight.dtype)
+        caches = [Cache((b, c.full_kv_heads if c.full(i) else c.kv_heads, longest + max_new, c.full_head_dim if c.full(i) else c.head_dim), like) for i in range(c.layers)]
+        done = torch.zeros(b, dtype=torch.bool, device=device)
+        out, row = [], ids
+        slots = torch.arange(longest + max_new, device=device)
+        for n in range(max_new):
+            first = 0 if n == 0 else longest + n - 1
+            q = slots[first:first + row.shape[1]][None, None, :, None]
+            k = slots[:first + row.shape[1]][None, None, None, :]
+            ok = (k <= q) & ((k >= start[:, None, None, None]) | (k == q))
+            positions = (slots[first:first + row.shape[1]][None] - start[:, None]).clamp(min=0)
+            y = self(row, positions, (ok & (q - k < c.window), ok), caches)[0]
+            nxt = self.logits(y[:, -1:]).argmax(-1)
+            nxt = torch.where(done[:, None], 0, nxt)
+            out.append(nxt)
+            done |= torch.isin(nxt[:, 0], stop)
+            row = nxt
+            if n % 8 == 7 and bool(done.all()): break
+        texts = torch.cat(out, 1).tolist()
+        for i, t in enumerate(texts):
+            end = next((j for j, x in enumerate(t) if x in stops), len(t) - 1)
+            texts[i] = t[:end + 1]
+        return texts
+
 
 # --- masks ------------------------------------------------------------------------------------------------
+def causal_mask(positions, documents=None):
+    """The mask of whole rows: positions and documents [B, T]"""
+    ok = positions[:, None, None, :] <= positions[:, None, :, None]
+    return ok if documents is None else ok & (documents[:, None, :, None] == documents[:, None, None, :])
+
+
 def causal_masks(c, positions, documents=None):
-    """Masks of whole rows: positions and documents [B, T]"""
-    q, k = positions[:, None, :, None], positions[:, None, None, :]
-    ok = k <= q
-    if documents is not None: ok = ok & (documents[:, None, :, None] == documents[:, None, None, :])
-    return ok & (q - k < c.window), ok
+    """The masks of the sliding and of the full layers"""
+    ok = causal_mask(positions, documents)
+    return ok & (positions[:, None, :, None] - positions[:, None, None, :] < c.window), ok
 
 
-class FlexMasks:
-    """The same masks through flex_attention, which skips what is masked; positions are those of the row."""
+def flex(device, eager, scale, log, window=None):
+    """Returns a function that makes masks of packed documents [B, T], positions being those of the row: through flex_attention, which skips what is
+    masked, or plain ones where that does not work."""
+    def plain(documents):
+        positions = torch.arange(documents.shape[1], device=documents.device)[None].expand_as(documents)
+        ok = causal_mask(positions, documents)
+        return ok if window is None else ok & (positions[:, None, :, None] - positions[:, None, None, :] < window)
+    if eager or device == "cpu": return plain
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    run, make = torch.compile(flex_attention, dynamic=False), torch.compile(create_block_mask, dynamic=False)
 
-    def __init__(self, c):
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-        self.c = c
-        self.flex = torch.compile(flex_attention, dynamic=False)
-        self.make = torch.compile(create_block_mask, dynamic=False)
-
-    def __call__(self, documents):
+    def masked(documents):
         b, t = documents.shape
-        window = self.c.window
-
-        def full(bi, h, q, k): return (k <= q) & (documents[bi, q] == documents[bi, k])
-        def sliding(bi, h, q, k): return (k <= q) & (q - k < window) & (documents[bi, q] == documents[bi, k])
-
-        def attend_with(block):
-            return lambda q, k, v: self.flex(q, k, v, block_mask=block, scale=1.0, enable_gqa=True)
-        return tuple(attend_with(self.make(m, b, None, t, t, device=documents.device)) for m in (sliding, full))
-
-
-# --- greedy text, many prompts at once ------------------------------------------------------------------------
-class Cache:
-    """K and V of one layer, of all prompts: [B, heads, size, D]"""
-
-    def __init__(self, shape, like):
-        self.k, self.v = like.new_zeros(shape), like.new_zeros(shape)
-        self.at = 0
-
-    def __call__(self, k, v):
-        n = k.shape[2]
-        self.k[:, :, self.at:self.at + n], self.v[:, :, self.at:self.at + n] = k, v
-        self.at += n
-        return self.k[:, :, :self.at], self.v[:, :, :self.at]
-
-
-@torch.no_grad()
-def generate(model, prompts, stops, max_new, dtype=None):
-    """The greedy continuations of the prompts (lists of ids), each up to and with its stop token. Prompts are padded on the left."""
-    c, device = model.c, model.norm.weight.device
-    b, longest = len(prompts), max(map(len, prompts))
-    ids = torch.zeros(b, longest, dtype=torch.long)
-    for i, p in enumerate(prompts): ids[i, longest - len(p):] = torch.tensor(p)
-    ids = ids.to(device)
-    start = torch.tensor([longest - len(p) for p in prompts], device=device)
-    stop = torch.tensor(sorted(stops), device=device)
-    like = model.norm.weight.to(dtype or model.norm.weight.dtype)
-    caches = [Cache((b, c.full_kv_heads if c.full(i) else c.kv_heads, longest + max_new, c.full_head_dim if c.full(i) else c.head_dim), like) for i in range(c.layers)]
-    done = torch.zeros(b, dtype=torch.bool, device=device)
-    out, row = [], ids
-    slots = torch.arange(longest + max_new, device=device)
-    for n in range(max_new):
-        first = 0 if n == 0 else longest + n - 1
-        q = slots[first:first + row.shape[1]][None, None, :, None]
-        k = slots[:first + row.shape[1]][None, None, None, :]
-        ok = (k <= q) & ((k >= start[:, None, None, None]) | (k == q))
-        positions = (slots[first:first + row.shape[1]][None] - start[:, None]).clamp(min=0)
-        y = model(row, positions, (ok & (q - k < c.window), ok), caches)[0]
-        nxt = model.logits(y[:, -1:]).argmax(-1)
-        nxt = torch.where(done[:, None], 0, nxt)
-        out.append(nxt)
-        done |= torch.isin(nxt[:, 0], stop)
-        row = nxt
-        if n % 8 == 7 and bool(done.all()): break
-    texts = torch.cat(out, 1).tolist()
-    for i, t in enumerate(texts):
-        end = next((j for j, x in enumerate(t) if x in stops), len(t) - 1)
-        texts[i] = t[:end + 1]
-    return texts
+        def seen(bi, h, q, k): return (k <= q) & (documents[bi, q] == documents[bi, k])
+        def near(bi, h, q, k): return seen(bi, h, q, k) & (q - k < window)
+        block = make(seen if window is None else near, b, None, t, t, device=documents.device)
+        return lambda q, k, v: run(q, k, v, block_mask=block, scale=scale, enable_gqa=True)
+    try:
+        documents = torch.arange(1024, device=device, dtype=torch.int32)[None].expand(2, -1) // 100
+        q = (0.1 * torch.randn(2, 4, 1024, 64, device=device)).bfloat16().requires_grad_()
+        k, v = (torch.randn(2, 2, 1024, 64, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
+        y = masked(documents)(q, k, v)
+        y.float().pow(2).mean().backward()
+        assert (y - attend(q, k, v, plain(documents), scale)).abs().max() < 0.1
+        return masked
+    except Exception as e:
+        log("no flex_attention: %s" % str(e)[:300])
+        return plain
 
 
 # --- files --------------------------------------------------------------------------------------------------

@@ -83,9 +83,8 @@ def chain(assistant, target, ids, y, donors, positions, steps, own=False):
     return out
 
 
-def loss_of(assistant, target, y, donors, ids, lengths, positions, steps=4, decay=0.85):
-    """Cross entropy of all steps from the positions [B, P] of the answers, and how many tokens of 3 are right in a row."""
-    logits = chain(assistant, target, ids, y, donors, positions, steps)
+def loss_of(logits, ids, lengths, positions, decay=0.85):
+    """Cross entropy of all steps of chains from the positions [B, P] of the answers, and how many tokens of 3 are right in a row."""
     total, norm, run, hits, asked = 0.0, 0.0, None, 0.0, 1.0
     for i, z in enumerate(logits):
         at = positions + i + 1

@@ -42,8 +42,8 @@ class Optimizer:
     def __init__(self, modules, lr=(0.02, 0.004, 0.004), warmup=100, falls=0.5):
         named = [(n, p) for m in modules for n, p in m.named_parameters() if p.requires_grad]
         table = [p for n, p in named if "embed_tokens" in n]
-        matrix = [p for n, p in named if p.ndim >= 2 and "embed_tokens" not in n]
-        vector = [p for n, p in named if p.ndim < 2]
+        matrix = [p for n, p in named if p.ndim == 2 and "embed_tokens" not in n or p.ndim > 2 and "conv1d" not in n]
+        vector = [p for n, p in named if p.ndim < 2 or "conv1d" in n]       # each channel of a convolution is a vector of its own
         fused = named[0][1].is_cuda
         self.all = [Muon(matrix, lr[0]), torch.optim.Adam([{"params": table, "lr": lr[1]}, {"params": vector, "lr": lr[2]}], betas=(0.9, 0.98), fused=fused)]
         self.all[1].param_groups = [g for g in self.all[1].param_groups if g["params"]]
@@ -54,6 +54,9 @@ class Optimizer:
     def step(self, n, progress):
         f = min(1, (n + 1) / self.warmup, max(0.0, (1 - progress) / self.falls))
         norm = torch.nn.utils.clip_grad_norm_(self.params, 1.0)
+        if not torch.isfinite(norm):            # one bad batch does not end a run
+            for o in self.all: o.zero_grad(set_to_none=True)
+            return norm
         for o in self.all:
             for g in o.param_groups: g["lr"] = g["top"] * f
             o.step()

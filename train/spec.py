@@ -5,14 +5,8 @@ import collections
 import torch
 import torch.nn.functional as F
 
-import model as M
 import mtp
-
-
-@torch.no_grad()
-def run_target(target, ids, want):
-    positions = torch.arange(ids.shape[1], device=ids.device)[None].expand_as(ids)
-    return target(ids, positions, M.causal_masks(target.c, positions), want=want)
+import qwen_model
 
 
 @torch.no_grad()
@@ -27,9 +21,11 @@ def own_part(target, y, ids, first, lengths):
 @torch.no_grad()
 def drafts(kind, drafter, target, ids, anchors, length):
     """Drafted tokens [A, K] after each anchor of one sequence [1, T]"""
-    y, _, outputs, donors = run_target(target, ids, drafter.c.captures if kind == "dflash" else ())
+    y, _, outputs, donors = target.run(ids, drafter.c.captures if kind == "dflash" else ())
     if kind == "dflash": return target.logits(drafter(target, outputs, ids, anchors[None])[0, :, 1:]).argmax(-1)
-    return torch.stack([z.argmax(-1)[0] for z in mtp.chain(drafter, target, ids, y, donors, anchors[None], length, own=True)], -1)
+    if kind == "head": found = qwen_model.chain(drafter, target, ids, y, anchors[None], length, own=True)
+    else: found = mtp.chain(drafter, target, ids, y, donors, anchors[None], length, own=True)
+    return torch.stack([z.argmax(-1)[0] for z in found], -1)
 
 
 def rounds_of(drafted, answer):
@@ -61,7 +57,7 @@ def accept(kind, drafter, target, item, length=3):
 def reference_loop(kind, drafter, target, prompt, stops, max_new, length=3):
     """draft, verify, accept, cut; nothing is cached. Returns the answer and the tokens gained by each round."""
     device = target.norm.weight.device
-    picks = lambda ids: target.logits(run_target(target, torch.tensor([ids], device=device), ())[0])[0].argmax(-1).tolist()
+    picks = lambda ids: target.logits(target.run(torch.tensor([ids], device=device))[0])[0].argmax(-1).tolist()
     seq = prompt + picks(prompt)[-1:]
     out = []
     while seq[-1] not in stops and len(seq) - len(prompt) < max_new:

@@ -25,17 +25,24 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Tokenizer:
+    render = staticmethod(render)
+    lead = []                       # what separates documents in training, if they do not say themselves where they begin
+
     def __init__(self, path=os.path.join(HERE, "tokenizer.json")):
         with open(path, encoding="utf-8") as f: d = json.load(f)
         self.vocab = d["model"]["vocab"]
         self.rank = {tuple(m): i for i, m in enumerate(d["model"]["merges"])}
         self.special = {t["content"]: t["id"] for t in d["added_tokens"]}
         self.text = {i: t for t, i in self.vocab.items()}
+        self.stops = {self.special[t] for t in STOPS if t in self.special}
         self.piece = functools.lru_cache(1 << 20)(self._piece)
         self.part = functools.lru_cache(1 << 17)(self._part)
 
     def _piece(self, text):
-        parts = list(text)
+        return self.merged(list(text))
+
+    def merged(self, parts):
+        """The ids of a piece, given as its characters"""
         while len(parts) > 1:
             rank, i = min((self.rank.get(p, 1 << 30), i) for i, p in enumerate(zip(parts, parts[1:])))
             if rank == 1 << 30: break
@@ -51,7 +58,7 @@ class Tokenizer:
 
     def encode_sample(self, sample):
         """ids, trained flags, and where the model starts to speak"""
-        parts, ends = self.joined(*render(sample))
+        parts, ends = self.joined(*self.render(sample))
         ids, trained, starts = [], [], []
         for i, (text, t) in enumerate(parts):
             if ends and i == ends[0]: starts.append(len(ids)); ends = ends[1:]
@@ -68,6 +75,10 @@ class Tokenizer:
             if out and i not in ends and text not in self.special and out[-1][0] not in self.special and out[-1][1] == t: out[-1] = (out[-1][0] + text, t)
             else: out.append((text, t))
         return out, starts
+
+    def begins(self, ids):
+        """Where documents begin in [B, T]"""
+        return ids == self.special["<bos>"]
 
     def decode(self, ids):
         out = bytearray()

@@ -14,8 +14,9 @@ import dflash
 import graphs
 import model as M
 import mtp
+import qwen_model
 import spec
-from data import STOPS, Answered, batched, held_out_items, questions
+from data import Answered, batched, held_out_items, questions
 from evaluate import score, table
 from tokenizer import Tokenizer
 from train_target import Log
@@ -49,14 +50,13 @@ def own_answers(target, tok, asked, o, device, log):
     for i in range(0, len(asked), 8 * size):                # answers of about one length together; every eighth of the text covers all lengths
         part = sorted(asked[i:i + 8 * size], key=lambda q: q[0])
         groups += [part[j:j + size] for j in range(0, len(part), size)]
-    half = M.Target(target.c).to(device, torch.bfloat16 if device == "cuda" else torch.float32)
+    half = type(target)(target.c).to(device, torch.bfloat16 if device == "cuda" else torch.float32)
     half.load_state_dict(target.state_dict())
-    stops = {tok.special[s] for s in STOPS}
     begin, out = time.time(), []
     for g in groups:
         if time.time() - begin > o.answer_seconds: break
-        for (_, prompt), a in zip(g, M.generate(half.eval(), [q for _, q in g], stops, min(o.max_new, g[-1][0] + 64))):
-            if a[-1] in stops and len(a) > 1: out.append((prompt + a, len(prompt)))
+        for (_, prompt), a in zip(g, half.eval().generate([q for _, q in g], tok.stops, min(o.max_new, g[-1][0] + 64))):
+            if a[-1] in tok.stops and len(a) > 1: out.append((prompt + a, len(prompt)))
     if not out: raise SystemExit("the target finished no answer")
     log("%d answers, %.1fM tokens, %.1f s" % (len(out), sum(len(i) for i, _ in out) / 1e6, time.time() - begin))
     return out
@@ -80,8 +80,10 @@ def wide(batch):
 class Trained:
     """A drafter in training"""
 
-    def __init__(self, kind, target, device, resume=None):
-        self.kind = kind
+    def __init__(self, kind, target, device, resume=None, net=None):
+        """net: a drafter to train, instead of a new one of nano's shape"""
+        self.kind, self.net = kind, net
+        if net: return
         old = resume and os.path.join(resume, kind)
         if old and os.path.isdir(old): self.net = (dflash.load(old, device) if kind == "dflash" else mtp.load(old, target, device)).train()
         else: self.net = (dflash.DFlash(dflash.for_target(target.c)) if kind == "dflash" else mtp.Assistant(mtp.for_target(target.c), target.c)).to(device)
@@ -89,11 +91,13 @@ class Trained:
     def loss(self, target, y, outputs, donors, ids, first, lengths, places):
         """places: random numbers [B, P] of 0 to 1, where in the answers to start"""
         anchors = first[:, None] + (places * (lengths - first - 1).clamp(min=0)[:, None]).long()
-        if self.kind == "mtp": return mtp.loss_of(self.net, target, y, donors, ids, lengths, anchors)
+        if self.kind == "mtp": return mtp.loss_of(mtp.chain(self.net, target, ids, y, donors, anchors, 4), ids, lengths, anchors)
+        if self.kind == "head": return mtp.loss_of(qwen_model.chain(self.net, target, ids, y, anchors, 4), ids, lengths, anchors)
         return dflash.loss_of(self.net, target, outputs, ids, first, lengths, anchors)
 
     def export(self, target, out):
-        (dflash if self.kind == "dflash" else mtp).export(self.net, target, os.path.join(out, self.kind))
+        if self.kind == "head": qwen_model.export(target, out, self.net)
+        else: (dflash if self.kind == "dflash" else mtp).export(self.net, target, os.path.join(out, self.kind))
 
 
 def train(target, drafters, feed, o, device, log, rate=1.0, warmup=100, falls=0.9):
@@ -116,11 +120,11 @@ def main():
     o = options()
     os.makedirs(o.out, exist_ok=True)
     log = Log(os.path.join(o.out, "drafters.log"))
-    asked = questions(o.seed, o.stories, o.processes, cls="story")      # forks before the GPU is touched
-    answered = Answered(o.seed, o.tokens, o.processes, json.loads(o.boost))
+    tok = Tokenizer()
+    asked = questions(tok, o.seed, o.stories, o.processes, cls="story")      # forks before the GPU is touched
+    answered = Answered(tok, o.seed, o.tokens, o.processes, json.loads(o.boost))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(2)
-    tok = Tokenizer()
     target = M.load(o.target, device).requires_grad_(False)
     drafters = [Trained(k, target, device, o.resume) for k in o.kinds.split(",")]
     log("%s for a target of %d parameters, %s" % (["%s of %d" % (d.kind, M.parameters(d.net)) for d in drafters], M.parameters(target), vars(o)))
@@ -131,11 +135,10 @@ def main():
     torch.set_float32_matmul_precision("highest")
     items = held_out_items(tok, o.seed, o.per_class)
     log("target in f32:\n" + table(score(target, tok, items)))
-    stops = {tok.special[s] for s in STOPS}
     for d in drafters:
         d.net.load_state_dict({k: v.to(torch.bfloat16).float() for k, v in d.net.state_dict().items()})
         log("%s, held out, %s" % (d.kind, "block of 16" if d.kind == "dflash" else "3 drafts"))
-        records = spec.judge(d.kind, d.net.eval(), target, tok, items, stops, log)
+        records = spec.judge(d.kind, d.net.eval(), target, tok, items, tok.stops, log)
         with open(os.path.join(o.out, d.kind + "-acceptance.json"), "w") as f: json.dump(records, f, separators=(",", ":"))
     log("done")
 

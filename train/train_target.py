@@ -47,45 +47,14 @@ class Log:
         self.file.flush()
 
 
-def masks_for(config, device, batch, length, log, eager):
-    """flex_attention where it works, else plain masks"""
-    def plain(documents):
-        positions = torch.arange(documents.shape[1], device=documents.device)[None].expand_as(documents)
-        return M.causal_masks(config, positions, documents)
-    if eager or device == "cpu": return plain
-    try:
-        flex = M.FlexMasks(config)
-        documents = torch.arange(length, device=device, dtype=torch.int32)[None].expand(batch, -1) // 100
-        for full, mask in enumerate(flex(documents)):
-            heads, dim = (config.full_kv_heads, config.full_head_dim) if full else (config.kv_heads, config.head_dim)
-            q = (0.1 * torch.randn(batch, config.heads, length, dim, device=device)).bfloat16().requires_grad_()
-            k, v = (torch.randn(batch, heads, length, dim, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
-            y = mask(q, k, v)
-            y.float().pow(2).mean().backward()
-            want = M.attend(q, k, v, plain(documents)[full])
-            assert (y - want).abs().max() < 0.1
-        log("flex_attention works")
-        return flex
-    except Exception as e:
-        log("no flex_attention: %s" % str(e)[:300])
-        return plain
-
-
 def loss_of(target, y, ids, weights):
     z = target.logits(y)
     return (F.cross_entropy(z.flatten(0, 1), ids[:, 1:].flatten(), reduction="none") * weights.flatten()).sum() / weights.sum()
 
 
-def compile_parts(target, log):
-    """The parts of a layer beside attention, compiled; kept as they are when the compiler fails."""
-    torch._dynamo.config.recompile_limit = 64
-    for layer in target.layers: layer.before, layer.after = torch.compile(layer.before, dynamic=False), torch.compile(layer.after, dynamic=False)
-    return torch.compile(loss_of, dynamic=False)
-
-
 def quality(target, tok, items, device, log, show=0):
     """The score of the weights as they are exported: rounded to bf16, computed in f32."""
-    plain = M.Target(target.c).to(device)
+    plain = type(target)(target.c).to(device)
     plain.load_state_dict({k: v.to(torch.bfloat16).float() for k, v in target.state_dict().items()})
     begin = time.time()
     scores = score(plain.eval(), tok, items, show=show)
@@ -95,9 +64,12 @@ def quality(target, tok, items, device, log, show=0):
 
 def learn(target, rows, o, device, log, opt, save=None):
     """Trains until o.seconds or o.steps are over; `save` is called now and then. Returns the steps and the losses."""
-    masks = masks_for(target.c, device, o.batch, o.length, log, o.eager)
+    masks = target.masks_for(device, log, o.eager)
     loss_fn = loss_of
-    if device == "cuda" and not o.eager: loss_fn = compile_parts(target, log)
+    if device == "cuda" and not o.eager:
+        torch._dynamo.config.recompile_limit = 64
+        target.compile()
+        loss_fn = torch.compile(loss_of, dynamic=False)
     positions = torch.arange(o.length, device=device)[None]
     begin, step, losses, next_check, history = time.time(), 0, [], 0.5, []
     for ids, weights, documents in rows:
@@ -124,7 +96,7 @@ def learn(target, rows, o, device, log, opt, save=None):
             save()
             log("checkpoint at step %d" % step)
     rows.pool.terminate()
-    for layer in target.layers: layer.__dict__.pop("before", None), layer.__dict__.pop("after", None)
+    target.plain()
     log("trained for %d steps, %.1fM tokens" % (step, step * o.batch * o.length / 1e6))
     return step, history
 
@@ -142,7 +114,7 @@ def main():
     torch.manual_seed(1)
     tok = Tokenizer()
     config = M.TINY if o.tiny else M.Config()
-    rows = Rows(o.seed, o.shards, o.shard_tokens, o.batch, o.length, o.processes, json.loads(o.boost))     # forks before the GPU is touched
+    rows = Rows(tok, o.seed, o.shards, o.shard_tokens, o.batch, o.length, o.processes, json.loads(o.boost))     # forks before the GPU is touched
     items = held_out_items(tok, o.seed, o.per_class)
     torch.set_float32_matmul_precision("high")
     target = M.load(o.resume, device).train() if o.resume else M.Target(config).to(device)

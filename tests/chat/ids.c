@@ -30,10 +30,12 @@ static bool parse_chat(chat **c, chat_options *o, arena *mem, const json_value *
     const json_value *name = json_get(form, "revision"), *large = json_get(form, "large");
     if (!name || !request || name->kind != JSON_STRING) return err_set(e, ERR_INPUT, "'template' or 'request' missing");
     if (!chat_parse(c, mem, request, e)) return false;
-    *o = (chat_options){
-        .format = &gemma4_format, .empty_thought = large && large->b, .add_generation_prompt = true, .exact = true};
-    while (o->revision < GEMMA4_REVISIONS && !str_is(name->s, gemma4_revision_name(o->revision))) o->revision++;
-    if (o->revision == GEMMA4_REVISIONS) return err_set(e, ERR_INPUT, "no revision '%.*s'", STR_ARG(name->s));
+    *o = (chat_options){.empty_thought = large && large->b, .add_generation_prompt = true, .exact = true};
+    for (int i = 0; i < GEMMA4_REVISIONS && !o->format; i++)
+        if (str_is(name->s, gemma4_revision_name(i))) o->format = &gemma4_format, o->revision = i;
+    for (int i = 0; i < QWEN35_REVISIONS && !o->format; i++)
+        if (str_is(name->s, qwen35_revision_name(i))) o->format = &qwen35_format, o->revision = i;
+    if (!o->format) return err_set(e, ERR_INPUT, "no revision '%.*s'", STR_ARG(name->s));
     chat_apply_wishes(*c, o);
     return true;
 }
