@@ -98,8 +98,11 @@ typedef struct {
     const char *kv_type;    /* layers with full attention; default "f16" */
     const char *kv_sliding; /* sliding layers; NULL: as kv_type where that is f32 or f16, else f16 */
     const char *kv_draft;   /* K/V of a DFlash drafter; NULL: likewise */
-    uint64_t    kv_bytes;   /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
-    bool        no_prefix;  /* disables the prefix cache */
+    /* Sparse attention over contexts from 4096 tokens on: the share of attention that may be dropped, from 0 to
+     * below 1. NULL or "0": off. The setting of the same name replaces it. */
+    const char *sparse_fa;
+    uint64_t    kv_bytes;  /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
+    bool        no_prefix; /* disables the prefix cache */
 
     /* Maximum of rows in one step, prompt and draft tokens together: at least 16 and max_lanes, at most
      * TANDEM_MAX_STEP_TOKENS. Default 256. */
@@ -141,6 +144,7 @@ typedef struct {
     const char *name, *path, *shown;             /* as in tandem_options, NULL replaced */
     const char *family, *device;                 /* such as "gemma4", "cpu" */
     const char *kv_type, *kv_sliding, *kv_draft; /* types of K and V, as "q8_0" or "q8_0/q4_0" */
+    double      sparse_fa;                       /* 0: attention is dense */
     /* K/V bytes of one position in all layers of the model, and in those with full attention. Only the latter grow
      * with a context that is longer than the window. */
     uint64_t kv_bytes_per_token, kv_bytes_per_token_full;

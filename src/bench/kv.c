@@ -94,7 +94,10 @@ typedef struct {
 } bench;
 
 /* --- the loop with one type -----------------------------------------------------------------------*/
-static kv_types all_types(cache_types t) { return flags.everywhere ? (kv_types){t, t, t} : kv_types_default(t); }
+static kv_types all_types(cache_types t)
+{
+    return flags.everywhere ? (kv_types){.full = t, .sliding = t, .draft = t} : kv_types_default(t);
+}
 
 static void close_loop(bench *b)
 {

@@ -56,6 +56,7 @@ typedef struct {
 bool cli_parse_kv(void *dest, const char *value, err *e);
 bool cli_parse_kv_sliding(void *dest, const char *value, err *e);
 bool cli_parse_kv_draft(void *dest, const char *value, err *e);
+bool cli_parse_sparse(void *dest, const char *value, err *e);
 /* clang-format off */
 #define OPT_KV_TYPE(engine, default_type)                                                                              \
     {.name = "kv", .kind = OPT_PARSED, .dest = &(engine).kv, .arg = "TYPE", .parse = cli_parse_kv,                     \
@@ -66,6 +67,9 @@ bool cli_parse_kv_draft(void *dest, const char *value, err *e);
 #define OPT_KV_DRAFT(engine)                                                                                           \
     {.name = "kv-draft", .kind = OPT_PARSED, .dest = &(engine).kv, .arg = "TYPE", .parse = cli_parse_kv_draft,         \
      .help = "K/V cache of a DFlash drafter (default: as --kv if that is f16 or f32, else f16)"}
+#define OPT_SPARSE(engine)                                                                                             \
+    {.name = "sparse-fa", .kind = OPT_PARSED, .dest = &(engine).kv, .arg = "ALPHA", .parse = cli_parse_sparse,         \
+     .help = "sparse attention from 4096 tokens on: share of the weight that may be dropped, below 1 (default 0: off)"}
 /* clang-format on */
 
 /* Options for opening a model. cli_open_pages ignores kv_bytes and more_lanes. */

@@ -118,6 +118,7 @@ void generate_set_kv(tandem_options *o, const kv_types *types, kv_texts text)
     o->kv_type    = cache_types_text(types->full, text[0]);
     o->kv_sliding = cache_types_text(types->sliding, text[1]);
     o->kv_draft   = cache_types_text(types->draft, text[2]);
+    o->sparse_fa  = sparse_text(&types->sparse, text[3]);
 }
 
 static void set_options(tandem_options *o, generate_flags *f)

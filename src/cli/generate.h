@@ -8,7 +8,7 @@
 
 enum { GENERATE_MAX_CONTEXT = 1 << 24 };
 
-typedef char kv_texts[3][CACHE_TYPES_TEXT];
+typedef char kv_texts[4][CACHE_TYPES_TEXT]; /* the types, and sparse_fa */
 
 /* --- flags -------------------------------------------------------------------------------------- */
 typedef struct {
@@ -40,7 +40,7 @@ void generate_set_kv(tandem_options *o, const kv_types *types, kv_texts text);
 
 /* The entries of an option table for the flags in `f`. */
 /* clang-format off */
-#define OPT_KV(engine) OPT_KV_TYPE(engine, "f16"), OPT_KV_SLIDING(engine), OPT_KV_DRAFT(engine)
+#define OPT_KV(engine) OPT_KV_TYPE(engine, "f16"), OPT_KV_SLIDING(engine), OPT_KV_DRAFT(engine), OPT_SPARSE(engine)
 #define OPT_CONTEXT(engine)                                                                                            \
     {.name = "ctx", .kind = OPT_INT, .dest = &(engine).n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT,       \
      .help = "positions of context (default: the model's, at most 8192)"},                                             \

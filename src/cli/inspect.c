@@ -16,6 +16,7 @@ static const option opts[] = {
     {.name = "devices", .kind = OPT_FLAG, .dest = &flags.devices, .help = "list the devices and their memory"},
     OPT_KV_TYPE(flags.engine, "f16"),
     OPT_KV_SLIDING(flags.engine),
+    OPT_SPARSE(flags.engine),
     OPT_LOGGING,
 };
 static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano|--devices [FLAGS]",

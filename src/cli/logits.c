@@ -13,6 +13,7 @@ static const option opts[] = {
     OPT_ENGINE(flags.engine),
     OPT_KV_TYPE(flags.engine, "f32"),
     OPT_KV_SLIDING(flags.engine),
+    OPT_SPARSE(flags.engine),
     OPT_IDS(flags.ids),
     OPT_OUTPUT(flags.out),
     {.name = "hidden",

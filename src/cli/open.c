@@ -12,7 +12,8 @@ bool cli_parse_kv(void *dest, const char *value, err *e)
     kv_types all = kv_types_default(full);
     if (f->sliding_given) all.sliding = f->types.sliding;
     if (f->draft_given) all.draft = f->types.draft;
-    f->types = all;
+    all.sparse = f->types.sparse;
+    f->types   = all;
     return true;
 }
 
@@ -26,6 +27,11 @@ bool cli_parse_kv_draft(void *dest, const char *value, err *e)
 {
     kv_flags *f = dest;
     return cache_types_parse(&f->types.draft, str_of(value), e) && (f->draft_given = true);
+}
+
+bool cli_parse_sparse(void *dest, const char *value, err *e)
+{
+    return sparse_parse(&((kv_flags *)dest)->types.sparse, str_of(value), e);
 }
 
 static bool open_files(opened_model *m, const engine_options *opt, err *e)

@@ -96,9 +96,14 @@ static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, e
 {
     page_class *c = &p->cls[cls];
     if (!ops_check_kv(p->o, s->types, s->head_dim, e)) return false;
+    if (s->sparse.drop && !p->o->kv_sparse)
+        return err_set(e, ERR_INPUT, "sparse attention is not supported on %s: set --sparse-fa to 0", p->o->name);
     if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page is too large");
-    c->kv =
-        (kv_class){.n_layers = s->n_layers, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim, .types = s->types};
+    c->kv     = (kv_class){.n_layers   = s->n_layers,
+                           .n_kv_heads = s->n_kv_heads,
+                           .head_dim   = s->head_dim,
+                           .types      = s->types,
+                           .sparse     = s->sparse};
     c->window = s->window;
     return init_table(p, cls, group, pages_for(p->group[group].max_slots) + 1, e);
 }
@@ -219,6 +224,7 @@ uint64_t kv_pool_key(const kv_pool *p)
         key               = graph_key(graph_key(key, (uint64_t)c->table_stride), (uint64_t)c->types.k);
         key               = graph_key(graph_key(key, (uint64_t)c->n_layers), (uint64_t)c->n_kv_heads);
         key               = graph_key(graph_key(key, (uint64_t)c->head_dim), (uint64_t)c->types.v);
+        key               = graph_key(key, c->sparse.drop);
     }
     for (int i = 0; i < p->group[0].n_states; i++)
         key = graph_key(graph_key_at(key, p->state[i].kept.p), (uint64_t)p->state[i].row_bytes);

@@ -43,9 +43,10 @@ enum {
     KV_MAX_STATES  = 2,
 };
 typedef struct {
-    int         n_layers, n_kv_heads, head_dim;
-    cache_types types;
-    int         window; /* number of positions that a row sees, its own included; 0: all */
+    int           n_layers, n_kv_heads, head_dim;
+    cache_types   types;
+    int           window; /* number of positions that a row sees, its own included; 0: all */
+    sparse_params sparse; /* zeros: attention is dense */
 } kv_class_spec;
 
 /* --- state classes (kv/lane.h) --------------------------------------------------------------------

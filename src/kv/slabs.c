@@ -11,6 +11,7 @@ bool kv_page_bytes(const kv_class_spec *s, size_t *out)
 {
     size_t n, head = cache_head_bytes(cache_layout_of(s->types.k), s->head_dim) +
                      cache_head_bytes(cache_layout_of(s->types.v), s->head_dim);
+    if (s->sparse.drop) head += 2 * (size_t)s->head_dim * sizeof(uint16_t); /* summaries */
     return size_mul(&n, (size_t)s->n_layers, (size_t)s->n_kv_heads) && size_mul(&n, n, head) &&
            size_add(&n, n, KV_UNIT - 1) && (*out = n / KV_UNIT * KV_UNIT, true);
 }

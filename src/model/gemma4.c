@@ -206,6 +206,7 @@ static void plan_kv(kv_plan *p, const gemma4_config *c, const kv_types *types)
                                             .head_dim   = c->head_dim[l],
                                             .types      = apart ? raised : type,
                                             .window     = kind ? c->window : 0};
+            if (!kind) p->spec[p->n].sparse = types->sparse;
             p->n++;
         }
         p->cls[l] = *cls;

@@ -13,18 +13,19 @@
 kv_types kv_types_default(cache_types full)
 {
     cache_types others = cache_types_at_least(full, CACHE_F16);
-    return (kv_types){full, others, others};
+    return (kv_types){.full = full, .sliding = others, .draft = others};
 }
 
 const char *kv_types_text(const kv_types *t, char out[KV_TYPES_TEXT])
 {
     kv_types usual = kv_types_default(t->full);
-    char     text[CACHE_TYPES_TEXT];
+    char     text[CACHE_TYPES_TEXT], share[SPARSE_TEXT];
     size_t   n = (size_t)snprintf(out, KV_TYPES_TEXT, "%s", cache_types_text(t->full, text));
     if (!cache_types_equal(t->sliding, usual.sliding))
         n += (size_t)snprintf(out + n, KV_TYPES_TEXT - n, ", sliding %s", cache_types_text(t->sliding, text));
     if (!cache_types_equal(t->draft, usual.draft))
-        snprintf(out + n, KV_TYPES_TEXT - n, ", draft %s", cache_types_text(t->draft, text));
+        n += (size_t)snprintf(out + n, KV_TYPES_TEXT - n, ", draft %s", cache_types_text(t->draft, text));
+    if (t->sparse.drop) snprintf(out + n, KV_TYPES_TEXT - n, ", sparse %s", sparse_text(&t->sparse, share));
     return out;
 }
 
@@ -34,6 +35,7 @@ int target_kv_classes(const target *t, const kv_types *types, kv_class_spec out[
     for (int i = 0; i < t->n_kv_classes; i++) {
         out[i]       = t->kv_class[i];
         out[i].types = out[i].window ? types->sliding : types->full;
+        if (!out[i].window) out[i].sparse = types->sparse;
     }
     return t->n_kv_classes;
 }

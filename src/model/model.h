@@ -69,17 +69,19 @@ typedef struct {
 
 /* Types of K and V by the kind of layer. */
 typedef struct {
-    cache_types full, sliding; /* layers of the target: full attention, sliding */
-    cache_types draft;         /* a drafter's own K/V */
+    cache_types   full, sliding; /* layers of the target: full attention, sliding */
+    cache_types   draft;         /* a drafter's own K/V */
+    sparse_params sparse;        /* layers of the target with full attention; zeros: dense */
 } kv_types;
 #define KV_TYPES_ALL(t)                                                                                                \
     {                                                                                                                  \
-        {t, t}, {t, t}, { t, t }                                                                                       \
+        .full = {t, t}, .sliding = {t, t}, .draft = { t, t }                                                           \
     } /* an initialiser */
 /* Returns the defaults for these types of full layers: the others are the same, but not below f16. */
 kv_types kv_types_default(cache_types full);
-/* Writes the types of full layers, and the others where they are not the defaults. Returns out. */
-enum { KV_TYPES_TEXT = 96 };
+/* Writes the types of full layers, and the others, and sparse attention, where they are not the defaults. Returns
+ * out. */
+enum { KV_TYPES_TEXT = 128 };
 const char *kv_types_text(const kv_types *t, char out[KV_TYPES_TEXT]);
 
 typedef struct model_family model_family; /* model/family.h */

@@ -51,9 +51,9 @@ void cache_unrotate(float *x, int head_dim)
 }
 
 /* --- blocks ---------------------------------------------------------------------------------------*/
-/* Rounds a scale. A NaN stays one, so that a block with NaN or infinity decodes to NaN. */
-static uint16_t scale_to_f16(float v) { return f32_to_f16(v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v); }
-static float    inverse(float s) { return s != 0 ? 1.0f / s : 0; }
+/* A NaN stays one, so that a block with NaN or infinity decodes to NaN. */
+uint16_t     cache_clamped_f16(float v) { return f32_to_f16(v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v); }
+static float inverse(float s) { return s != 0 ? 1.0f / s : 0; }
 
 static int clamped_code(float v, int min, int max)
 {
@@ -74,7 +74,7 @@ uint16_t cache_encode_block(cache_type t, int8_t code[CACHE_BLOCK], const float 
 {
     bool     wide  = t == CACHE_Q8_0;
     float    m     = largest(y);
-    uint16_t scale = scale_to_f16(wide ? fabsf(m) / 127.0f : m / -8.0f);
+    uint16_t scale = cache_clamped_f16(wide ? fabsf(m) / 127.0f : m / -8.0f);
     float    inv   = inverse(f16_to_f32(scale));
     for (int i = 0; i < CACHE_BLOCK; i++) code[i] = (int8_t)clamped_code(y[i] * inv, wide ? -127 : -8, wide ? 127 : 7);
     return scale;
@@ -139,7 +139,7 @@ static uint16_t encode_tq3(uint8_t *to, const float *y, int group)
         code[i] = (uint8_t)tq3_code(y[i] * factor);
         norm += cache_tq3_level[code[i]] * cache_tq3_level[code[i]];
     }
-    uint16_t scale = scale_to_f16(64.0f * sqrtf(energy / (float)norm));
+    uint16_t scale = cache_clamped_f16(64.0f * sqrtf(energy / (float)norm));
     if (!(scale & 0x7fff)) memset(code, 0, sizeof code);
     for (int i = 0; i < group; i += CACHE_BLOCK) {
         uint32_t word[3];

@@ -28,6 +28,9 @@ extern const uint64_t cache_signs[2];
 void cache_rotate(float *x, int head_dim);
 void cache_unrotate(float *x, int head_dim);
 
+/* Returns the f16 nearest to v, at most 65504 in magnitude. */
+uint16_t cache_clamped_f16(float v);
+
 /* Stores one head of one position. plane: of this head in its page; at: the position in the page. x is not rotated
  * yet. */
 void cache_encode(cache_type t, void *plane, int at, const float *x, int head_dim);

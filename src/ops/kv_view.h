@@ -10,8 +10,10 @@ typedef struct {
     size_t         table_stride; /* entries */
     int            n_layers, n_kv_heads, head_dim;
     cache_types    types;
+    sparse_params  sparse;
     /* Bytes in one page: */
-    size_t layer_bytes;                /* K and V of a layer */
+    size_t layer_bytes;                /* K, V and summaries of a layer */
+    size_t summary_at;                 /* K and V of a layer; its summaries follow */
     size_t plane_bytes;                /* K of a layer; V of the layer follows */
     size_t head_bytes, vec_bytes;      /* K of one head; codes of one position of it */
     size_t v_head_bytes, v_vec_bytes;  /* V, the same */

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "gguf/quant.h"
 #include "ops/cache_type.h"
+#include "ops/sparse.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -86,25 +87,33 @@ typedef struct {
 /* --- the paged cache ---------------------------------------------------------------------------
  * A page holds KV_PAGE positions of all layers of one class:
  *     [layer][K, V][kv head][position in page][head_dim]      (types with scales: cache_type.h)
+ * A class with sparse attention (ops/sparse.h) has summaries of K after V of each layer:
+ *     f16 [kv head][smallest, largest][head_dim]      written with the last slot of the page
  * The id of a page is its offset in the pool in units of KV_UNIT bytes. The page of a slot is
  * table[lane * table_stride + slot / KV_PAGE]. */
 enum { KV_UNIT = 256, OPS_MAX_HEAD_DIM = CACHE_MAX_HEAD };
 typedef struct {
-    dev         pool, table;  /* table: int32 [lanes][table_stride] */
-    int         table_stride; /* pages that a lane can have */
-    int         n_layers, n_kv_heads;
-    int         head_dim; /* a multiple of 8, at most OPS_MAX_HEAD_DIM */
-    cache_types types;
+    dev           pool, table;  /* table: int32 [lanes][table_stride] */
+    int           table_stride; /* pages that a lane can have */
+    int           n_layers, n_kv_heads;
+    int           head_dim; /* a multiple of 8, at most OPS_MAX_HEAD_DIM */
+    cache_types   types;
+    sparse_params sparse; /* zeros: attention is dense */
 } kv_class;
 /* Returns the bytes of K or V of one layer in one page. */
 static inline size_t kv_plane_bytes(const kv_class *c, cache_type t)
 {
     return (size_t)c->n_kv_heads * cache_head_bytes(cache_layout_of(t), c->head_dim);
 }
-/* Returns the bytes of K and V of one layer in one page. */
+/* Returns the bytes of the summaries of one layer in one page. */
+static inline size_t kv_summary_bytes(const kv_class *c)
+{
+    return c->sparse.drop ? (size_t)c->n_kv_heads * 2 * (size_t)c->head_dim * sizeof(uint16_t) : 0;
+}
+/* Returns the bytes of K, V and summaries of one layer in one page. */
 static inline size_t kv_layer_bytes(const kv_class *c)
 {
-    return kv_plane_bytes(c, c->types.k) + kv_plane_bytes(c, c->types.v);
+    return kv_plane_bytes(c, c->types.k) + kv_plane_bytes(c, c->types.v) + kv_summary_bytes(c);
 }
 typedef struct {
     int32_t from_lane, from, to_lane, to; /* slots */
@@ -249,6 +258,7 @@ struct ops {
     const char *kernels;   /* the variant in use, such as "avx2"; NULL: there is only one */
     int         n_threads; /* threads of the processor; 0: the backend does not run on it, or has no threads */
     bool        kv_scales; /* the paged cache may have types with scales */
+    bool        kv_sparse; /* attention may be sparse */
 
     /* Memory. alloc returns zeroed bytes, aligned to 256. On failure *out is NULL, here and below. The functions that
      * free accept NULL. Everything is freed before close, which frees the table itself. */
@@ -303,16 +313,19 @@ struct ops {
     void (*rms_norm_add)(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale);
     /* Rotates the heads of x in place, as rope_params describes. x: [n_rows][n_heads][head_dim] */
     void (*rope)(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, const rope_params *p);
-    /* Stores K and V of the rows in the cache. k, v: [n_rows][n_kv_heads][head_dim] */
+    /* Stores K and V of the rows in the cache. k, v: [n_rows][n_kv_heads][head_dim]. Then, in a class with sparse
+     * attention, writes the summaries of the pages whose last slot was stored. */
     void (*kv_store)(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v);
     /* y = softmax(scale q.k) v over the positions p of the row's own path with p <= last, and pos - p < window if
      * window > 0; 0 for a row that sees no position. q, y: [n_rows][n_heads][head_dim]; head h reads kv head
-     * h / (n_heads / n_kv_heads). Tiles are cut at absolute positions; (max, sum, output) merge from left to right. */
+     * h / (n_heads / n_kv_heads). Tiles are cut at absolute positions; (max, sum, output) merge from left to right.
+     * In a class with sparse attention a row sees the pages that it keeps (ops/sparse.h); window is 0 then. */
     void (*attention)(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                       float scale, int window);
     /* Copies K and V of all layers from slot `from` of a lane to slot `to` of the same or another lane, item by item in
      * order. items: device kv_move_item[n_items]. A key with a `rotation` is rotated by that many positions in every
-     * section, in f32, from its stored form. p may be NULL when no item has a rotation. */
+     * section, in f32, from its stored form. p may be NULL when no item has a rotation. Then, in a class with sparse
+     * attention, writes the summaries of the pages whose last slot is a `to`. */
     void (*kv_move)(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p);
     /* y[r][i] = act(gate[r * gate_stride + i]) * up[r * up_stride + i]; y: [n_rows][n], may be gate when dense */
     void (*gated)(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act);

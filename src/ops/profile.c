@@ -365,6 +365,7 @@ ops *ops_profile(ops *inner)
     o->kernels   = inner->kernels;
     o->n_threads = inner->n_threads;
     o->kv_scales = inner->kv_scales;
+    o->kv_sparse = inner->kv_sparse;
     if (inner->matmul_top) o->matmul_top = p_matmul_top;
     if (inner->matmuls) o->matmuls = p_matmuls;
     if (inner->norms) o->norms = p_norms;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "ops/cache_type.h"
+#include "ops/sparse.h"
 
 #include <assert.h>
 #include <math.h>
@@ -44,6 +45,8 @@ const setting_info setting_table[] = {
      "the same for sliding layers; empty: as --kv-sliding"},
     {"kv_draft", SETTING_TEXT, AT(kv_draft), 0, 0, NULL, "", NULL, false,
      "the same for the K/V of a DFlash drafter; empty: as --kv-draft"},
+    {"sparse_fa", SETTING_TEXT, AT(sparse_fa), 0, 0, NULL, "", NULL, false,
+     "sparse attention: share of the weight that may be dropped, such as 0.05; 0: off; empty: as --sparse-fa"},
     {"kv_cap", SETTING_REAL, AT(kv_cap), 0.01, 1, NULL, "0.9", NULL, false,
      "share of the K/V pool that requests may reserve"},
     {"max_mask_ms", SETTING_INT, AT(max_mask_ms), 1, 3600000, "none", "10000", NULL, true,
@@ -249,6 +252,14 @@ static bool check_types(const char *name, const char *text, err *e)
     return err_blame(e, name, 0);
 }
 
+static bool check_sparse(const char *text, err *e)
+{
+    sparse_params p;
+    if (!text[0] || sparse_parse(&p, str_of(text), e)) return true;
+    err_wrap(e, "sparse_fa");
+    return err_blame(e, "sparse_fa", 0);
+}
+
 bool settings_check(const settings *s, err *e)
 {
     int64_t weight = s->dflash_draft_quant_weight_bits, row = s->dflash_draft_quant_activation_bits,
@@ -266,7 +277,7 @@ bool settings_check(const settings *s, err *e)
                        (long long)group),
                err_blame(e, "dflash_draft_quant_group_size", 0);
     return check_types("kv_type", s->kv_type, e) && check_types("kv_sliding", s->kv_sliding, e) &&
-           check_types("kv_draft", s->kv_draft, e);
+           check_types("kv_draft", s->kv_draft, e) && check_sparse(s->sparse_fa, e);
 }
 
 bool settings_check_device(const settings *s, const char *device, err *e)

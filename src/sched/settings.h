@@ -41,6 +41,7 @@ typedef struct {
     double   dflash_kv_pressure_threshold;
     int64_t  dflash_max_ctx;
     char     kv_type[SETTING_TEXT_MAX], kv_sliding[SETTING_TEXT_MAX], kv_draft[SETTING_TEXT_MAX];
+    char     sparse_fa[SETTING_TEXT_MAX];
     char     dflash_draft_model[SETTING_TEXT_MAX], mtp_draft_model[SETTING_TEXT_MAX];
     bool     dflash_draft_quant_enabled;
     int64_t  dflash_draft_quant_weight_bits, dflash_draft_quant_activation_bits, dflash_draft_quant_group_size;

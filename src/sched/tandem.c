@@ -55,6 +55,11 @@ static bool read_types(const char *name, const char *text, cache_types *out, err
     return !text || !text[0] || cache_types_parse(out, str_of(text), e) || err_wrap(e, "%s", name);
 }
 
+static bool read_sparse(const char *text, sparse_params *out, err *e)
+{
+    return !text || !text[0] || sparse_parse(out, str_of(text), e) || err_wrap(e, "sparse_fa");
+}
+
 /* Sets *out to the types of the options and of the settings, which replace them. */
 static bool choose_kv_types(kv_types *out, const tandem_options *o, const settings *s, err *e)
 {
@@ -63,7 +68,8 @@ static bool choose_kv_types(kv_types *out, const tandem_options *o, const settin
     *out = kv_types_default(full);
     return read_types("kv_sliding", o->kv_sliding, &out->sliding, e) &&
            read_types("kv_sliding", s->kv_sliding, &out->sliding, e) &&
-           read_types("kv_draft", o->kv_draft, &out->draft, e) && read_types("kv_draft", s->kv_draft, &out->draft, e);
+           read_types("kv_draft", o->kv_draft, &out->draft, e) && read_types("kv_draft", s->kv_draft, &out->draft, e) &&
+           read_sparse(o->sparse_fa, &out->sparse, e) && read_sparse(s->sparse_fa, &out->sparse, e);
 }
 
 static bool check_options(const tandem_options *o, err *e)
@@ -231,6 +237,7 @@ static void fill_info(tandem *t, const tandem_options *o)
     i->kv_type       = keep_types(t, t->kv.full);
     i->kv_sliding    = keep_types(t, t->kv.sliding);
     i->kv_draft      = keep_types(t, t->kv.draft);
+    i->sparse_fa     = sparse_share(&t->kv.sparse);
     i->n_threads     = t->m.model->o->n_threads;
     i->n_vocab       = t->m.model->n_vocab;
     i->n_layers      = t->m.model->n_layers;
@@ -292,8 +299,8 @@ static void make_fingerprint(tandem *t, const settings *s)
     sha256             sum;
     char               hex[65];
     buf_init(&text, 1 << 20);
-    buf_printf(&text, "%s\n%s\n%s\n%s\n%s\n%d\n", tandem_version(), i->fingerprint[0] ? i->fingerprint : i->path,
-               i->device, i->kv_type, i->kv_sliding, i->n_ctx);
+    buf_printf(&text, "%s\n%s\n%s\n%s\n%s\n%g\n%d\n", tandem_version(), i->fingerprint[0] ? i->fingerprint : i->path,
+               i->device, i->kv_type, i->kv_sliding, i->sparse_fa, i->n_ctx);
     put_settings(s, &text);
     sha256_init(&sum);
     sha256_put(&sum, text.p, text.n);

@@ -62,6 +62,7 @@ static void put_model(json_writer *w, const server *s, const model_parts *all)
     json_member_str(w, "kv_type", i->kv_type);
     json_member_str(w, "kv_sliding", i->kv_sliding);
     json_member_str(w, "kv_draft", i->kv_draft);
+    json_member_real(w, "sparse_fa", i->sparse_fa);
     json_member_int(w, "kv_bytes_per_token", (int64_t)i->kv_bytes_per_token);
     json_member_int(w, "kv_bytes_per_token_full", (int64_t)i->kv_bytes_per_token_full);
     json_member_int(w, "context", i->n_ctx);

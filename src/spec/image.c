@@ -16,6 +16,7 @@ static void put_class(buf *b, const kv_class *c)
 {
     buf_printf(b, "%d %d %d ", c->n_layers, c->n_kv_heads, c->head_dim);
     put_types(b, c->types);
+    buf_printf(b, "%u %d %d %d ", c->sparse.drop, c->sparse.sink, c->sparse.near, c->sparse.min_ctx);
 }
 
 static hash128 target_key(const spec *s)

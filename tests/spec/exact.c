@@ -214,7 +214,10 @@ static bool print_table(int n_prompts, int n_together, int wrong_together)
     return ok;
 }
 
-static bool run_types(int n_prompts, long enough, cache_types types)
+/* Sparse attention that drops pages in texts as short as these. */
+static const sparse_params short_sparse = {3 * (SPARSE_ONE / 10), 1, 32, 48};
+
+static bool run_types(int n_prompts, long enough, cache_types types, sparse_params sparse)
 {
     rig        g;
     spec_lane *lanes[LANES];
@@ -222,7 +225,7 @@ static bool run_types(int n_prompts, long enough, cache_types types)
     int        wrong = 0, together = 0;
     char       text[CACHE_TYPES_TEXT];
     memset(cells, 0, sizeof cells);
-    rig_open(&g, &(rig_options){.loop = {.n_ctx = 1024, .max_lanes = LANES, .kv_type = {types, types, types}}});
+    rig_open(&g, &(rig_options){.loop = {.n_ctx = 1024, .max_lanes = LANES, .kv_type = {types, types, types, sparse}}});
     for (int i = 0; i < LANES; i++)
         if (!spec_lane_new(g.spec, &lanes[i], NULL)) exit(1);
     if (n_prompts > g.n_samples) n_prompts = g.n_samples;
@@ -232,7 +235,7 @@ static bool run_types(int n_prompts, long enough, cache_types types)
     for (int first = 0; first + LANES <= n_prompts && first + LANES <= 64; first += LANES, together++)
         wrong += try_together(&g, lanes, first);
     for (int i = 0; i < LANES; i++) spec_lane_free(lanes[i]);
-    printf("K/V %s\n", cache_types_text(types, text));
+    printf("K/V %s%s\n", cache_types_text(types, text), sparse.drop ? ", sparse attention" : "");
     bool ok = print_table(n_prompts, together, wrong);
     rig_close(&g);
     return ok;
@@ -240,19 +243,23 @@ static bool run_types(int n_prompts, long enough, cache_types types)
 
 int main(int argc, char **argv)
 {
-    static const char *const scaled[]  = {"q8_0", "q8_0/q4_0", "q4_0", "q8_0/tq3", "tq3", "f16/q4_0"};
+    /* "+": with sparse attention too */
+    static const char *const scaled[]  = {"q8_0", "q8_0/q4_0", "q4_0", "q8_0/tq3",
+                                          "tq3",  "f16/q4_0",  "f16+", "q8_0/tq3+"};
     int                      n_prompts = argc > 1 ? atoi(argv[1]) : 20;
     long                     enough    = argc > 2 ? atol(argv[2]) : 0;
     const char              *kv        = argc > 3 ? argv[3] : "f16";
     bool                     all = !strcmp(kv, "all"), ok = true;
     for (size_t i = 0; i < (all ? COUNT(scaled) : 1); i++) {
         cache_types types;
-        err         e = {0};
-        if (!cache_types_parse(&types, str_of(all ? scaled[i] : kv), &e)) {
+        err         e      = {0};
+        str         name   = str_of(all ? scaled[i] : kv);
+        bool        sparse = name.n && name.s[name.n - 1] == '+';
+        if (!cache_types_parse(&types, (str){name.s, name.n - sparse}, &e)) {
             fprintf(stderr, "%s\n", e.text);
             return 2;
         }
-        ok = run_types(n_prompts, enough, types) && ok;
+        ok = run_types(n_prompts, enough, types, sparse ? short_sparse : (sparse_params){0}) && ok;
     }
     return ok ? 0 : 1;
 }

@@ -260,7 +260,8 @@ typedef struct {
     size_t      row;
     int         n_rows, head, n_heads;
     int         first[BLOCK], last[BLOCK], from, to;
-    float      *o; /* part of the first query */
+    unsigned    kept[BLOCK]; /* pages of the tile that the row attends to, a bit each */
+    float      *o;           /* part of the first query */
     const char *k[KEY_TILE], *v[KEY_TILE], *k_scale[KEY_TILE], *v_scale[KEY_TILE];
     _Alignas(64) float s[BLOCK * SCORES];
     _Alignas(64) float q[BLOCK * OPS_MAX_HEAD_DIM];
@@ -384,12 +385,39 @@ static void find_keys(const unit *u, block *b, size_t row, int first, int last)
 
 typedef void places_fn(const unit *u, block *b, int r, int n, int first, int last);
 
+/* Returns which of n rows from r on keep a page, a bit each. */
+static unsigned rows_keeping(const block *b, int r, int n, int page)
+{
+    unsigned rows = 0;
+    for (int i = 0; i < n; i++) rows |= (b->kept[r + i] >> page & 1) << i;
+    return rows;
+}
+
+/* Runs the keys first .. last for n rows from r on, without the pages that a row dropped. */
+static void do_places(const unit *u, block *b, places_fn *fn, int r, int n, int first, int last)
+{
+    if (!u->a->kept) {
+        fn(u, b, r, n, first, last);
+        return;
+    }
+    for (int from = first, end; from <= last; from = end) {
+        unsigned rows = rows_keeping(b, r, n, from / KV_PAGE);
+        end           = (from / KV_PAGE + 1) * KV_PAGE;
+        while (end <= last && rows_keeping(b, r, n, end / KV_PAGE) == rows) end += KV_PAGE;
+        if (end > last + 1) end = last + 1;
+        for (int i = 0, count; i < n; i += count) {
+            for (count = 1; i + count < n && (rows >> (i + count) & 1) == (rows >> i & 1);) count++;
+            if (rows >> i & 1) fn(u, b, r + i, count, from, end - 1);
+        }
+    }
+}
+
 /* Runs the positions of one row that the others do not share. */
 static void do_own_places(const unit *u, block *b, places_fn *fn, int r, int first, int last)
 {
     if (last < first) return;
     find_keys(u, b, b->row + (size_t)r, first, last);
-    fn(u, b, r, 1, first, last);
+    do_places(u, b, fn, r, 1, first, last);
 }
 
 static void do_places_before(const unit *u, block *b, places_fn *fn)
@@ -414,7 +442,8 @@ static bool look(const unit *u, block *b)
         int32_t  root = b->n_rows > 1 ? u->a->root[b->row + (size_t)r] : INT32_MAX;
         b->first[r]   = seen.first > u->p0 ? seen.first < u->p0 + KEY_TILE ? seen.first - u->p0 : KEY_TILE : 0;
         b->last[r]    = seen.last < u->p0 + KEY_TILE ? seen.last - u->p0 : KEY_TILE - 1;
-        any |= b->first[r] <= b->last[r];
+        b->kept[r]    = cpu_kept_pages(u->a, b->row + (size_t)r, u->kv_head, u->p0 / KEY_TILE);
+        any |= (b->kept[r] & cpu_pages_between(b->first[r], b->last[r])) != 0;
         all &= b->first[r] <= b->last[r];
         if (b->first[r] > b->from) b->from = b->first[r];
         if (b->last[r] < b->to) b->to = b->last[r];
@@ -446,6 +475,13 @@ static void pack_queries(const unit *u, block *b)
     }
 }
 
+/* Gives the keys of dropped pages the weight 0. */
+static void hide_dropped(float *s, unsigned kept)
+{
+    for (int page = 0; page < KEY_TILE / KV_PAGE; page++)
+        for (int i = 0; i < KV_PAGE && !(kept >> page & 1); i++) s[page * KV_PAGE + i] = -INFINITY;
+}
+
 /* Initialises the part of each query: maximum, sum, output 0. */
 static void soften_block(const unit *u, block *b)
 {
@@ -453,7 +489,8 @@ static void soften_block(const unit *u, block *b)
     for (int h = 0; h < b->n_rows * b->n_heads; h++) {
         int    r = h / b->n_heads;
         float *o = b->o + (size_t)h * part_floats(u->a), *state = o + dim + PART_EXTRA / 2;
-        if (b->last[r] < b->first[r]) continue;
+        if (!(b->kept[r] & cpu_pages_between(b->first[r], b->last[r]))) continue;
+        hide_dropped(b->s + h * SCORES, b->kept[r]);
         state[1] = soften(b->s + h * SCORES, b->first[r], b->last[r], &state[0]);
         memset(o, 0, (size_t)(dim + PART_EXTRA / 2) * sizeof *o);
     }
@@ -469,12 +506,12 @@ static void do_block(const unit *u, block *b)
     do_places_before(u, b, score_places);
     if (shared) {
         find_keys(u, b, b->row, b->from, b->to);
-        score_places(u, b, 0, b->n_rows, b->from, b->to);
+        do_places(u, b, score_places, 0, b->n_rows, b->from, b->to);
     }
     do_places_after(u, b, score_places);
     soften_block(u, b);
     do_places_before(u, b, add_places);
-    if (shared) add_places(u, b, 0, b->n_rows, b->from, b->to);
+    if (shared) do_places(u, b, add_places, 0, b->n_rows, b->from, b->to);
     do_places_after(u, b, add_places);
 }
 
@@ -542,6 +579,14 @@ static void finish_query(const cpu_attention_args *a, float *y, float sum)
     if (cache_has_scales(a->c.types.v)) rotate_head(y, y, dim, true);
 }
 
+/* Returns whether the queries of a row and kv head attend to any key of the tile. */
+static bool attends(const cpu_attention_args *a, size_t row, int kv_head, cpu_seen seen, int32_t key_tile)
+{
+    int32_t p0 = key_tile * KEY_TILE, first = seen.first > p0 ? seen.first - p0 : 0;
+    int32_t last = seen.last < p0 + KEY_TILE ? seen.last - p0 : KEY_TILE - 1;
+    return first < KEY_TILE && (cpu_kept_pages(a, row, kv_head, key_tile) & cpu_pages_between(first, last));
+}
+
 static void merge_query(const cpu_attention_args *a, const cpu_row_tile *tile, size_t row, int head)
 {
     int      group = a->n_heads / a->c.n_kv_heads, dim = a->c.head_dim;
@@ -556,8 +601,8 @@ static void merge_query(const cpu_attention_args *a, const cpu_row_tile *tile, s
     else
         memset(y, 0, (size_t)dim * sizeof *y);
     for (size_t i = from; i < to; i++) {
-        int32_t p0 = (tile->key_tile + (int32_t)(i - begin)) * KEY_TILE;
-        if (seen.last >= p0 && seen.first < p0 + KEY_TILE) merge_part(y, state, part_of(a, i, query), dim);
+        int32_t key_tile = tile->key_tile + (int32_t)(i - begin);
+        if (attends(a, row, head / group, seen, key_tile)) merge_part(y, state, part_of(a, i, query), dim);
     }
     if (end > to)
         memcpy(a->carry_out + 2 * query, state, sizeof state);

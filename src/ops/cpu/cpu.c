@@ -20,13 +20,14 @@
 #endif
 
 enum {
-    ALIGN        = 256,
-    HUGE_BYTES   = 4 << 20, /* larger blocks use huge pages */
-    SMALL_JOB    = 200000,  /* multiplications: below this, waking a thread costs more than it saves */
-    CHUNK_JOB    = SMALL_JOB / 2,
-    PART_SCRATCH = 512 << 10, /* floats per thread for parts of attention */
-    SLAB_BYTES   = 8 << 20,   /* bytes of weights packed at a time */
-    TILE_CHUNK   = 128 << 10, /* bytes of tiles per thread and turn: they stay in its L2 cache for all rows */
+    ALIGN          = 256,
+    HUGE_BYTES     = 4 << 20, /* larger blocks use huge pages */
+    SMALL_JOB      = 200000,  /* multiplications: below this, waking a thread costs more than it saves */
+    CHUNK_JOB      = SMALL_JOB / 2,
+    PART_SCRATCH   = 512 << 10, /* floats per thread for parts of attention */
+    CHOICE_SCRATCH = 8 << 20,   /* floats for the choice of pages; used by sparse attention alone */
+    SLAB_BYTES     = 8 << 20,   /* bytes of weights packed at a time */
+    TILE_CHUNK     = 128 << 10, /* bytes of tiles per thread and turn: they stay in its L2 cache for all rows */
 };
 
 typedef struct {
@@ -45,7 +46,8 @@ struct queue {
     int32_t            *next;       /* [n_experts]: counting sort */
     int32_t            *path;       /* [thread][max_rows] */
     cpu_row_tile       *tiles;      /* [max_rows + 1] */
-    float              *parts;      /* PART_SCRATCH per thread, and room to align it */
+    float              *parts;      /* PART_SCRATCH per thread, at least CHOICE_SCRATCH, and room to align it */
+    uint16_t           *kept;       /* [CHOICE_SCRATCH / 16]: pages that pairs of a row and a kv head keep */
     float              *numerators; /* [thread][n_experts] */
     sampling_candidate *candidates; /* [thread][max_vocab] */
     cpu_ranking        *seen;       /* [thread][max_rows] */
@@ -182,6 +184,7 @@ static void free_scratch(queue *q)
     mem_free(q->path);
     mem_free(q->tiles);
     mem_free(q->parts);
+    mem_free(q->kept);
     mem_free(q->numerators);
     mem_free(q->candidates);
     mem_free(q->seen);
@@ -199,7 +202,8 @@ static bool take_scratch(queue *q)
            (q->first = mem_try_n(experts + 1, sizeof *q->first)) && (q->mat = mem_try_n(experts, sizeof *q->mat)) &&
            (q->next = mem_try_n(experts, sizeof *q->next)) && (q->path = mem_try_n(threads * rows, sizeof *q->path)) &&
            (q->tiles = mem_try_n(rows + 1, sizeof *q->tiles)) &&
-           (q->parts = mem_try_n(threads * PART_SCRATCH + ALIGN, sizeof *q->parts)) &&
+           (q->parts = mem_try_n(max_size(threads * PART_SCRATCH, CHOICE_SCRATCH) + ALIGN, sizeof *q->parts)) &&
+           (q->kept = mem_try_n(CHOICE_SCRATCH / 16, sizeof *q->kept)) &&
            (q->numerators = mem_try_n(threads * experts, sizeof *q->numerators)) &&
            (q->candidates = mem_try_n(vocab, sizeof *q->candidates)) &&
            (q->seen = mem_try_n(threads * rows, sizeof *q->seen));
@@ -475,6 +479,10 @@ static void cpu_kv_store(queue *q, const kv_class *c, int layer, const step_rows
 {
     cpu_kv_store_args a = {kv_view_of(c), layer, rows->lane.p, rows->slot.p, k.p, v.p};
     run_items(q->b, q->b->k->kv_store, &a, (size_t)rows->n_rows, (size_t)c->n_kv_heads * (size_t)c->head_dim);
+    if (c->sparse.drop) {
+        cpu_kv_summary_args s = {a.c, layer, rows->n_rows, a.lane, a.slot, 1};
+        run_items(q->b, q->b->k->kv_summary, &s, (size_t)rows->n_rows, (size_t)c->n_kv_heads * (size_t)c->head_dim);
+    }
 }
 
 static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p)
@@ -482,6 +490,11 @@ static void cpu_kv_move(queue *q, const kv_class *c, dev items, int n_items, con
     cpu_kv_move_args a = {kv_view_of(c), items.p, n_items, rope_view_of(p)};
     run_items(q->b, q->b->k->kv_move, &a, (size_t)c->n_layers * 2 * (size_t)c->n_kv_heads,
               (size_t)n_items * (size_t)c->head_dim);
+    if (c->sparse.drop && n_items) {
+        cpu_kv_summary_args s = {a.c, 0, n_items, &a.move->to_lane, &a.move->to, sizeof *a.move / sizeof(int32_t)};
+        run_items(q->b, q->b->k->kv_summary, &s, (size_t)c->n_layers * (size_t)n_items,
+                  (size_t)c->n_kv_heads * (size_t)c->head_dim);
+    }
 }
 
 /* Makes a row tile of rows `row` to `end` with the range of key tiles that they see. Adds up the keys. */
@@ -499,19 +512,20 @@ static cpu_row_tile row_tile(const cpu_attention_args *a, int32_t row, int32_t e
     return (cpu_row_tile){row, all.first / KEY_TILE, all.last / KEY_TILE - all.first / KEY_TILE + 1, unit};
 }
 
-/* Groups adjacent rows of a lane into tiles. Returns the multiplications of all units. */
-static size_t cut_rows(queue *q, cpu_attention_args *a)
+/* Groups adjacent rows of a lane, from `row` to `all` - 1, into tiles. Returns the multiplications of all units. */
+static size_t cut_rows(queue *q, cpu_attention_args *a, int32_t row, int32_t all)
 {
     int    group = a->n_heads / a->c.n_kv_heads, max_rows = ROW_TILE / group > 1 ? ROW_TILE / group : 1;
     size_t unit = 0, n_keys = 0;
-    for (int32_t row = 0, end; row < a->n_rows; row = end) {
-        for (end = row + 1; end < a->n_rows && end - row < max_rows && a->lane[end] == a->lane[row];) end++;
+    a->n_tiles = a->tile_queries = 0;
+    for (int32_t end; row < all; row = end) {
+        for (end = row + 1; end < all && end - row < max_rows && a->lane[end] == a->lane[row];) end++;
         cpu_row_tile *t = &q->tiles[a->n_tiles++];
         *t              = row_tile(a, row, end, unit, &n_keys);
         unit += (size_t)t->n_key_tiles * (size_t)a->c.n_kv_heads;
         if (a->tile_queries < (end - row) * group) a->tile_queries = (end - row) * group;
     }
-    q->tiles[a->n_tiles] = (cpu_row_tile){a->n_rows, 0, 0, unit};
+    q->tiles[a->n_tiles] = (cpu_row_tile){all, 0, 0, unit};
     a->tiles             = q->tiles;
     return 2 * n_keys * (size_t)a->n_heads * (size_t)a->c.head_dim;
 }
@@ -563,6 +577,42 @@ static void run_units(queue *q, cpu_attention_args *a, size_t cost)
     }
 }
 
+/* --- sparse attention -----------------------------------------------------------------------------*/
+/* Returns the most candidate pages that a row has; 0: all rows are dense. */
+static int32_t max_far_pages(const cpu_attention_args *a)
+{
+    int32_t max = 0;
+    for (int r = 0; r < a->n_rows; r++) {
+        int32_t far = sparse_far_pages(&a->c.sparse, a->pos[r]);
+        if (far > max) max = far;
+    }
+    return max;
+}
+
+/* Chooses the pages of n rows from a->kept_row on. */
+static void choose_pages(queue *q, cpu_attention_args *a, int32_t n, size_t stride)
+{
+    size_t          group = (size_t)(a->n_heads / a->c.n_kv_heads), pairs = (size_t)n * (size_t)a->c.n_kv_heads;
+    cpu_choice_args c = {a, q->parts, q->kept, stride, ceil_div(stride, PAGE_BLOCK)};
+    run_items(q->b, q->b->k->page_bounds, &c, pairs * c.n_blocks, PAGE_BLOCK * group * (size_t)a->c.head_dim);
+    run_items(q->b, q->b->k->page_choice, &c, pairs, 8 * group * stride);
+}
+
+/* Runs as many rows at a time as the scratch for their choices holds. */
+static void run_sparse(queue *q, cpu_attention_args *a, int32_t max_pages)
+{
+    size_t  stride = ceil_div((size_t)max_pages, 16) * 16, room = CHOICE_SCRATCH / ((size_t)a->n_heads * stride);
+    int32_t n;
+    assert(room > 0);
+    a->kept        = q->kept;
+    a->kept_stride = stride / 16;
+    for (a->kept_row = 0; a->kept_row < a->n_rows; a->kept_row += n) {
+        n = (int32_t)min_size(room, (size_t)(a->n_rows - a->kept_row));
+        choose_pages(q, a, n, stride);
+        run_units(q, a, cut_rows(q, a, a->kept_row, a->kept_row + n));
+    }
+}
+
 static void cpu_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                           float scale, int window)
 {
@@ -582,9 +632,13 @@ static void cpu_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_cla
                             .scale    = scale,
                             .path     = q->path,
                             .max_path = q->lim.max_rows};
-    assert(n_heads % c->n_kv_heads == 0 && rows->n_rows <= q->lim.max_rows);
+    assert(n_heads % c->n_kv_heads == 0 && rows->n_rows <= q->lim.max_rows && (!c->sparse.drop || window == 0));
+    int32_t max_pages = max_far_pages(&a);
     zero_blind_rows(&a);
-    run_units(q, &a, cut_rows(q, &a));
+    if (max_pages)
+        run_sparse(q, &a, max_pages);
+    else
+        run_units(q, &a, cut_rows(q, &a, 0, a.n_rows));
 }
 
 /* --- picking --------------------------------------------------------------------------------------*/
@@ -753,6 +807,7 @@ const char *cpu_ops_isa(const char *isa, err *e)
 static const ops TABLE = {
     .name           = "cpu",
     .kv_scales      = true,
+    .kv_sparse      = true,
     .alloc          = cpu_alloc,
     .free           = cpu_free,
     .weight_load    = cpu_weight_load,

@@ -15,6 +15,7 @@ typedef void cpu_kernel(const void *args, size_t from, size_t to, int thread);
 /* clang-format off */
 #define CPU_KERNELS(X)                                                                                                 \
     X(pack) X(embed) X(quantise) X(matmul) X(rms_norm) X(rope) X(kv_store) X(kv_move) X(attention) X(attention_merge)  \
+    X(kv_summary) X(page_bounds) X(page_choice)                                                                        \
     X(gated) X(router) X(experts_sum) X(add) X(softcap) X(copy_rows) X(scatter_logits) X(add_gated) X(conv)            \
     X(delta_heads) X(delta) X(delta_replay) X(conv_replay)
 /* clang-format on */
@@ -208,12 +209,26 @@ static inline char *cpu_plane_v(const kv_view *c, int layer, int head, int32_t l
            (size_t)head * c->v_head_bytes;
 }
 
+/* Returns the summary of a head in the page of `slot`. */
+static inline char *cpu_summary(const kv_view *c, int layer, int head, int32_t lane, int32_t slot)
+{
+    return cpu_plane_k(c, layer, 0, lane, slot) + c->summary_at +
+           (size_t)head * 2 * (size_t)c->head_dim * sizeof(uint16_t);
+}
+
 typedef struct { /* item: a row */
     kv_view        c;
     int            layer;
     const int32_t *lane, *slot;
     const float   *k, *v;
 } cpu_kv_store_args;
+
+typedef struct { /* item: a written slot in a layer; layer by layer. Does nothing unless it is the last of its page */
+    kv_view        c;
+    int            first_layer, n_slots;
+    const int32_t *lane, *slot; /* element i * step belongs to slot i */
+    size_t         step;
+} cpu_kv_summary_args;
 
 typedef struct { /* item: a head of K or V of a layer; does all moves in order */
     kv_view             c;
@@ -252,7 +267,34 @@ typedef struct { /* item: a unit, counted from `first`; for attention_merge a he
     int32_t             first_row;             /* first row of the row tile of `first` */
     float              *parts;                 /* [unit][tile_queries][head_dim + PART_EXTRA] */
     float              *carry_in, *carry_out;  /* [tile_queries][2]: max, sum */
+    /* Sparse attention: pages that rows from kept_row on keep, [row][kv head][kept_stride]. Word i has the pages of key
+     * tile i. Pages after the last word are kept. NULL: all are. */
+    const uint16_t *kept;
+    int32_t         kept_row;
+    size_t          kept_stride;
 } cpu_attention_args;
+
+enum { PAGE_BLOCK = 64 }; /* pages of an item of page_bounds */
+_Static_assert(KEY_TILE == 16 * KV_PAGE, "a word of `kept` is a tile of keys");
+typedef struct { /* item of page_bounds: PAGE_BLOCK pages of a pair; of page_choice: a pair, a row and a kv head */
+    const cpu_attention_args *a;
+    float                    *bound;            /* [pair][query head of the group][stride], overwritten */
+    uint16_t                 *kept;             /* is a->kept */
+    size_t                    stride, n_blocks; /* pages; items of a pair */
+} cpu_choice_args;
+
+/* Returns the pages of a key tile that the queries of a row and kv head attend to, a bit each. */
+static inline unsigned cpu_kept_pages(const cpu_attention_args *a, size_t row, int kv_head, int32_t key_tile)
+{
+    if (!a->kept || (size_t)key_tile >= a->kept_stride) return 0xFFFF;
+    size_t pair = (row - (size_t)a->kept_row) * (size_t)a->c.n_kv_heads + (size_t)kv_head;
+    return a->kept[pair * a->kept_stride + (size_t)key_tile];
+}
+/* Returns the pages, of a tile of keys, of its positions first .. last, a bit each; none if last < first. */
+static inline unsigned cpu_pages_between(int first, int last)
+{
+    return last < first ? 0 : (2u << last / KV_PAGE) - (1u << first / KV_PAGE);
+}
 
 /* The first and last position that a row sees; none when last < first. */
 typedef struct {

@@ -22,6 +22,38 @@ void ref_kv_read(ref_head h, float *y) { cache_decode(h.type, h.plane, h.at, y, 
 
 static void store_head(ref_head h, const float *x) { cache_encode(h.type, h.plane, h.at, x, h.head_dim); }
 
+/* Writes the smallest and the largest value of each channel of the 16 keys of a head, as f16. */
+static void summarise_head(uint16_t *to, ref_head h)
+{
+    float low[OPS_MAX_HEAD_DIM], high[OPS_MAX_HEAD_DIM], k[OPS_MAX_HEAD_DIM];
+    for (h.at = 0; h.at < KV_PAGE; h.at++) {
+        ref_kv_read(h, k);
+        for (int i = 0; i < h.head_dim; i++) {
+            if (h.at == 0 || k[i] < low[i]) low[i] = k[i];
+            if (h.at == 0 || k[i] > high[i]) high[i] = k[i];
+        }
+    }
+    for (int i = 0; i < h.head_dim; i++) {
+        to[i]              = cache_clamped_f16(low[i]);
+        to[h.head_dim + i] = cache_clamped_f16(high[i]);
+    }
+}
+
+uint16_t *ref_summary_at(const kv_class *c, int layer, int head, int32_t lane, int32_t slot)
+{
+    ref_head first = ref_kv_at(c, layer, KV_K, 0, lane, slot);
+    return (uint16_t *)(void *)((char *)first.plane + kv_layer_bytes(c) - kv_summary_bytes(c)) +
+           (size_t)head * 2 * (size_t)c->head_dim;
+}
+
+/* Writes the summaries of a layer for the page of a slot that was written, if it is the last of its page. */
+static void summarise_page(const kv_class *c, int layer, int32_t lane, int32_t slot)
+{
+    if (!c->sparse.drop || slot % KV_PAGE != KV_PAGE - 1) return;
+    for (int h = 0; h < c->n_kv_heads; h++)
+        summarise_head(ref_summary_at(c, layer, h, lane, slot), ref_kv_at(c, layer, KV_K, h, lane, slot));
+}
+
 void ref_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v)
 {
     (void)q;
@@ -32,6 +64,7 @@ void ref_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows,
             store_head(ref_kv_at(c, layer, KV_K, h, lane[r], slot[r]), (const float *)k.p + at);
             store_head(ref_kv_at(c, layer, KV_V, h, lane[r], slot[r]), (const float *)v.p + at);
         }
+    for (int r = 0; r < rows->n_rows; r++) summarise_page(c, layer, lane[r], slot[r]);
 }
 
 static void move_rotated(ref_head to, ref_head from, int32_t rotation, const rope_params *p)
@@ -64,4 +97,6 @@ void ref_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope
     const kv_move_item *m = items.p;
     assert(c->head_dim <= OPS_MAX_HEAD_DIM);
     for (int i = 0; i < n_items; i++) move_slot(c, m[i], p);
+    for (int i = 0; i < n_items; i++)
+        for (int layer = 0; layer < c->n_layers; layer++) summarise_page(c, layer, m[i].to_lane, m[i].to);
 }

@@ -95,6 +95,7 @@ bool ref_ops_open(ops **out, err *e)
     *o = (ops){
         .name           = "ref",
         .kv_scales      = true,
+        .kv_sparse      = true,
         .alloc          = ref_alloc,
         .free           = ref_free,
         .weight_load    = ref_weight_load,

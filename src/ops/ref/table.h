@@ -73,4 +73,6 @@ typedef struct {     /* one key or value in the cache */
 } ref_head;
 ref_head ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane, int32_t slot);
 void     ref_kv_read(ref_head h, float *y); /* writes the head_dim stored values, rotated for types with scales */
+/* Returns the summary of a head in the page of `slot`: the smallest values of the keys, then the largest. */
+uint16_t *ref_summary_at(const kv_class *c, int layer, int head, int32_t lane, int32_t slot);
 #endif

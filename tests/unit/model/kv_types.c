@@ -58,7 +58,9 @@ TEST(kv_classes_keep_what_assistants_read_at_q8_0)
         const kv_class_spec *c = &m->kv_class[m->donor[kind].kv_class];
         CHECK(is(c->types, CACHE_Q8_0, CACHE_Q8_0) && c->n_layers == 1 && !c->window == !kind);
     }
-    target_set_kv(m, &(kv_types){{CACHE_Q8_0, CACHE_Q4_0}, {CACHE_F16, CACHE_F16}, {CACHE_F16, CACHE_F16}});
+    target_set_kv(m, &(kv_types){.full    = {CACHE_Q8_0, CACHE_Q4_0},
+                                 .sliding = {CACHE_F16, CACHE_F16},
+                                 .draft   = {CACHE_F16, CACHE_F16}});
     CHECK_INT(m->n_kv_classes, 3);
     CHECK(is(read_by_assistants(m, 0), CACHE_Q8_0, CACHE_Q8_0) && is(read_by_assistants(m, 1), CACHE_F16, CACHE_F16));
     target_set_kv(m, &(kv_types)KV_TYPES_ALL(CACHE_Q8_0));
@@ -87,7 +89,8 @@ TEST(kv_bytes_per_position_are_those_of_pages)
         size_t     full, sliding; /* bits of a value, times 1000 */
     } known[] = {{CACHE_F32, 32000, 32000}, {CACHE_F16, 16000, 16000}, {CACHE_Q8_0, 8500, 8500}};
     for (size_t i = 0; i < COUNT(known); i++) {
-        target_set_kv(m, &(kv_types){cache_types_both(known[i].type), cache_types_both(known[i].type), {0}});
+        target_set_kv(m,
+                      &(kv_types){.full = cache_types_both(known[i].type), .sliding = cache_types_both(known[i].type)});
         for (int k = 0; k < m->n_kv_classes; k++) {
             const kv_class_spec *c      = &m->kv_class[k];
             size_t               values = 2 * (size_t)(c->n_layers * c->n_kv_heads * c->head_dim);

@@ -24,7 +24,7 @@ static bool open_rig(test_case *t, rig1 *g, const char *path, const test_backend
     bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
     checkpoint_close(cp);
     if (!ok) return false;
-    target_set_kv(g->m, &(kv_types){kv_type, kv_type, kv_type});
+    target_set_kv(g->m, &(kv_types){.full = kv_type, .sliding = kv_type, .draft = kv_type});
     kv_pool_spec spec = {
         .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = LANES, .max_slots = MAX_SLOTS};
     CHECK(kv_bytes_for(&spec, MAX_SLOTS, &spec.max_bytes));

@@ -227,7 +227,14 @@ const weight *rig_weight(rig *g, quant_type type, int n_in, int n_out, int n_mat
 /* --- cache and rows --------------------------------------------------------------------------------- */
 kv_class rig_kv(rig *g, cache_types types, int n_layers, int n_kv_heads, int head_dim, int n_lanes, int n_slots)
 {
-    kv_class c       = {.n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .types = types};
+    return rig_kv_sparse(g, types, n_layers, n_kv_heads, head_dim, n_lanes, n_slots, (sparse_params){0});
+}
+
+kv_class rig_kv_sparse(rig *g, cache_types types, int n_layers, int n_kv_heads, int head_dim, int n_lanes, int n_slots,
+                       sparse_params sparse)
+{
+    kv_class c = {
+        .n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .types = types, .sparse = sparse};
     c.table_stride   = (n_slots + KV_PAGE - 1) / KV_PAGE;
     size_t n_pages   = (size_t)n_lanes * (size_t)c.table_stride;
     size_t units     = ((size_t)n_layers * kv_layer_bytes(&c) + KV_UNIT - 1) / KV_UNIT + 1; /* one unit of gap */

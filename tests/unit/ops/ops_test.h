@@ -73,7 +73,10 @@ const weight *rig_weight(rig *g, quant_type type, int n_in, int n_out, int n_mat
     {                                                                                                                  \
         CACHE_F32, CACHE_F32                                                                                           \
     }
-kv_class  rig_kv(rig *g, cache_types types, int n_layers, int n_kv_heads, int head_dim, int n_lanes, int n_slots);
+kv_class rig_kv(rig *g, cache_types types, int n_layers, int n_kv_heads, int head_dim, int n_lanes, int n_slots);
+/* The same with sparse attention. */
+kv_class  rig_kv_sparse(rig *g, cache_types types, int n_layers, int n_kv_heads, int head_dim, int n_lanes, int n_slots,
+                        sparse_params sparse);
 step_rows rig_chain(rig *g, int lane, int32_t first_pos, int n_rows);
 /* parent: index below n_rows, or -1 for the rows that follow position root - 1. */
 step_rows rig_tree(rig *g, int lane, int32_t root, const int32_t *parent, int n_rows);

@@ -170,6 +170,7 @@ TEST(settings_round_trip)
                 v = (json_value){.kind = JSON_REAL, .d = info->min + x * (info->max - info->min)};
             if (info->kind == SETTING_TEXT) v = (json_value){.kind = JSON_STRING, .s = STR("a \"b\"/\xc3\xa9\n")};
             if (info->kind == SETTING_TEXT && str_starts(str_of(info->name), "kv_")) v.s = STR("k=q8_0,v=tq3");
+            if (str_is(str_of(info->name), "sparse_fa")) v.s = STR("0.125");
             if (info->word && test_rand(&seed) % 3 == 0) v = (json_value){.kind = JSON_NULL};
             if (!strncmp(info->name, "dflash_draft_quant_", 19) && info->kind == SETTING_INT) continue;
             CHECK_OK(settings_set(&s, info, &v, &e), e);
@@ -275,6 +276,8 @@ TEST(settings_numbers_in_sentences)
     int      unknown = 0;
     settings_init(&s);
     CHECK_FAILS(set_json(&s, "{\"kv_cap\": 0}", &unknown, &e), e, "kv_cap is 0, expected a number from 0.01 to 1");
+    CHECK_FAILS(set_json(&s, "{\"sparse_fa\": \"1\"}", &unknown, &e), e,
+                "sparse_fa: the share of sparse attention must be from 0 to below 1, got '1'");
     CHECK_FAILS(set_json(&s, "{\"routing_log_max_bytes\": -1}", &unknown, &e), e,
                 "routing_log_max_bytes is -1, expected a whole number from 0 to 1e+15");
     CHECK_FAILS(set_json(&s, "{\"dflash_max_ctx\": true}", &unknown, &e), e,

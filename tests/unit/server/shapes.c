@@ -53,14 +53,15 @@ TEST(server_replies_have_all_their_members)
          "{default_generation_settings{n_ctx params{temperature top_k top_p min_p repeat_penalty presence_penalty "
          "frequency_penalty speculative}} total_slots model_alias model_path models[{" PART
          "}] modalities{vision audio} build_info limits{request_memory body_memory} engine{device threads kv_type "
-         "kv_sliding kv_draft kv_bytes_per_token kv_bytes_per_token_full "
+         "kv_sliding kv_draft sparse_fa kv_bytes_per_token kv_bytes_per_token_full "
          "kv_bytes step_tokens dflash mtp} "
          "settings "
          "files[{role name bytes sha256}]}"},
         {"GET", "/slots", "", "[{id n_ctx speculative is_processing}]"},
         {"GET", "/api/drain", "", "{draining running}"},
         {"GET", "/api/models/nano", "",
-         "{" PART " object state_s quantisation weight_bytes kv_bytes kv_type kv_sliding kv_draft kv_bytes_per_token "
+         "{" PART
+         " object state_s quantisation weight_bytes kv_bytes kv_type kv_sliding kv_draft sparse_fa kv_bytes_per_token "
          "kv_bytes_per_token_full context layers vocabulary max_lanes "
          "step_tokens device threads settings}"},
         {"GET", "/api/models/dflash", "", "{" PART " object of quantisation weight_bytes context max_draft}"},
