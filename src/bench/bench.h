@@ -9,5 +9,6 @@ int bench_spec(int argc, char **args);
 int bench_raw(int argc, char **args);
 int bench_lanes(int argc, char **args);
 int bench_kv(int argc, char **args);
+int bench_pick(int argc, char **args);
 int bench_shape(int argc, char **args);
 #endif

@@ -97,12 +97,14 @@ extern const char *const engine_devices[]; /* names for --device; ends with NULL
 #define OPT_SPLIT(bytes)                                                                                               \
     {.name = "split-size", .kind = OPT_BYTES, .dest = &(bytes), .arg = "BYTES",                                        \
      .help = "write parts of at most this size, such as 4G (default: one file)"}
+#define OPT_DEVICE(device)                                                                                             \
+    {.name = "device", .kind = OPT_CHOICE, .dest = &(device), .arg = "NAME", .choices = engine_devices,                \
+     .help = "auto (a GPU if there is one), cpu, cpu:avx2 (base, vnni), cuda, cuda:1, or ref (slow, exact)"}
 #define OPT_ENGINE(f)                                                                                                  \
     {.name = "model", .letter = 'm', .kind = OPT_STR, .dest = &(f).path, .arg = "MODEL",                               \
      .help = "GGUF file, Hugging Face directory, or nano, the built-in small model (default nano)"},                   \
     OPT_THREADS((f).n_threads),                                                                                        \
-    {.name = "device", .kind = OPT_CHOICE, .dest = &(f).device, .arg = "NAME", .choices = engine_devices,              \
-     .help = "auto (a GPU if there is one), cpu, cpu:avx2 (base, vnni), cuda, cuda:1, or ref (slow, exact)"}
+    OPT_DEVICE((f).device)
 /* clang-format on */
 /* Opens a model and shows a progress bar meanwhile. cli_open_pages opens it with pages, for commands that run steps
  * directly; cli_open_loop with the loop of spec/ and its first lane, m->lane. The caller closes *m with open_close;

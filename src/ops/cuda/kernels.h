@@ -185,13 +185,13 @@ enum { PICK_BLOCKS = 16, LOGPROBS_MAX = 256 }; /* LOGPROBS_MAX: maximum of n_top
 enum { ARGMAX_SLICES = 32, ARGMAX_BYTES = 8 };
 /* scratch: [n_rows][ARGMAX_SLICES] of ARGMAX_BYTES */
 cudaError_t cuda_argmax(cudaStream_t s, int32_t *id, const float *logits, void *scratch, int n_rows, int n_vocab);
-enum { SAMPLE_SLICES = 32, SLICE_BEST = 64, SAMPLE_ROWS = 64 };
-/* candidates: scratch [SAMPLE_ROWS][SAMPLE_SLICES][SLICE_BEST] */
-cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, uint64_t *candidates, const sample_params *p,
+enum { SAMPLE_SLICES = 32, SLICE_BEST = 64, SAMPLE_ROWS = 64, SAMPLE_ROW_BYTES = 64 << 10 };
+/* scratch: [SAMPLE_ROWS] of SAMPLE_ROW_BYTES */
+cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, void *scratch, const sample_params *p,
                         int n_rows, int n_vocab);
-/* scores: scratch [PICK_BLOCKS][n_vocab] */
+/* scores: scratch [PICK_BLOCKS][n_vocab]; scratch: as for cuda_sample */
 cudaError_t cuda_sample_top(cudaStream_t s, token_logprob *out, const float *logits, const sample_params *p,
-                            double *scores, int n_rows, int n_vocab, int n_top, float soft);
+                            double *scores, void *scratch, int n_rows, int n_vocab, int n_top, float soft);
 cudaError_t cuda_change_logits(cudaStream_t s, float *logits, int n_vocab, logit_change *items, int n_items);
 cudaError_t cuda_restore_logits(cudaStream_t s, float *logits, int n_vocab, const logit_change *items, int n_items);
 cudaError_t cuda_mask_logits(cudaStream_t s, float *logits, int n_vocab, const uint64_t *masks, const int32_t *rows,

@@ -3,13 +3,20 @@
  * Tokens are ranked by keys, whole numbers that order as (logit, lower id first) does; every key is its own. Top-k and
  * top-p keep the keys from some key on, found digit by digit: of the tokens that agree with the digits so far, how much
  * (tokens, or shares of probability) each next digit has. Shares are whole numbers too, so sums have no order, and a
- * block of threads finds what the processor's heap finds. A row is one block's work, except for argmax and for samples
- * that depend on few tokens: there the blocks of a row's slices leave their best keys, for one block to pick among. */
+ * block of threads finds what the processor's heap finds.
+ *
+ * Rows are cut into slices for the blocks of all multiprocessors. Samples that depend on few tokens (greedy, small
+ * top-k): each slice leaves its best keys, sorted, and one block merges them. Temperature alone: each slice leaves its
+ * best score. Top-p and min-p: a histogram of shares by logit finds the part of the ranking where top-p ends; tokens
+ * above it are scored by the slices, tokens inside it are listed for one block, which finds the last one exactly. What
+ * is left (a large top-k, too many equal logits) is one block's work. */
 #include "ops/cuda/device.cuh"
 #include "ops/sampling_math.h"
 
 enum { PICK_THREADS = 1024, DIGITS = 256, DIGIT_BITS = 8 };
 enum { SLICE_FOUND = 1024 }; /* keys that slice_best may find */
+/* Samples by top-p and min-p: blocks of a row and their threads; parts of the histogram; keys listed at most. */
+enum { WIDE_SLICES = 64, WIDE_THREADS = 512, BINS = 1024, LISTED = 4096 };
 
 typedef unsigned long long u64; /* the type of CUDA's atomics */
 
@@ -26,9 +33,9 @@ static __device__ inline bool better(const scored &a, const scored &b)
 }
 
 /* The best of all threads', to all threads. */
-static __device__ scored block_best(scored v)
+template <int THREADS = PICK_THREADS> static __device__ scored block_best(scored v)
 {
-    __shared__ scored part[PICK_THREADS / WARP];
+    __shared__ scored part[THREADS / WARP];
     for (int k = WARP / 2; k > 0; k /= 2) {
         scored other;
         other.score = __shfl_xor_sync(ALL_LANES, v.score, k);
@@ -37,7 +44,7 @@ static __device__ scored block_best(scored v)
     }
     if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = v;
     __syncthreads();
-    for (int i = 0; i < PICK_THREADS / WARP; i++)
+    for (int i = 0; i < THREADS / WARP; i++)
         if (better(part[i], v)) v = part[i];
     __syncthreads(); /* part may be written again */
     return v;
@@ -122,25 +129,67 @@ static __device__ inline u64 own_top(const float *z, int from, int to)
     return top;
 }
 
-/* Sorts N keys in shared memory, the largest first. The pairs of a warp lie in 64 neighbouring places as long as they
- * are at most 32 apart, and then the warp waits for itself alone. */
-template <int N> static __device__ void sort_keys(u64 *keys)
+static __device__ inline u64 larger(u64 a, u64 b) { return a > b ? a : b; }
+static __device__ inline u64 smaller(u64 a, u64 b) { return a < b ? a : b; }
+
+/* Exchanges keys with the lane k away, so that the larger ones come first (`falls`) or last. */
+static __device__ inline u64 exchanged(u64 key, int k, bool falls)
 {
-    static_assert(N <= 2 * PICK_THREADS, "a pair per thread at most");
-    __syncthreads();
-    for (int k = 2; k <= N; k *= 2)
-        for (int j = k / 2; j > 0; j /= 2) {
-            int i = threadIdx.x, low = 2 * i - (i & (j - 1)), next = j > 1 ? j / 2 : k;
-            if (i < N / 2) {
-                u64 a = keys[low], b = keys[low + j];
-                if ((a < b) == !(low & k)) keys[low] = b, keys[low + j] = a;
-            }
-            if (j > WARP || next > WARP)
-                __syncthreads();
-            else
-                __syncwarp();
+    u64 other = __shfl_xor_sync(ALL_LANES, key, k);
+    return !(threadIdx.x & (unsigned)k) == falls ? larger(key, other) : smaller(key, other);
+}
+
+/* Sorts the keys of a warp's lanes, the largest first. */
+static __device__ inline u64 warp_sorted(u64 key)
+{
+    for (int size = 2; size <= WARP; size *= 2)
+        for (int k = size / 2; k > 0; k /= 2) key = exchanged(key, k, size == WARP || !(threadIdx.x & (unsigned)size));
+    return key;
+}
+
+/* Sorts 64 keys of a warp that first fall and then rise: keys lane and lane + 32 are a lane's. */
+static __device__ inline void sort_bitonic(u64 *low, u64 *high)
+{
+    u64 a = larger(*low, *high), b = smaller(*low, *high);
+    for (int k = WARP / 2; k > 0; k /= 2) a = exchanged(a, k, true), b = exchanged(b, k, true);
+    *low  = a;
+    *high = b;
+}
+
+/* By the first n_lists / 2 warps, n_lists a power of two: merges sorted lists of SLICE_BEST keys, by pairs, until the
+ * best are in the first list. The lists were written before a barrier; a barrier follows. */
+static __device__ inline void merge_lists(u64 *keys, int n_lists)
+{
+    static_assert((int)SLICE_BEST == 2 * (int)WARP, "two keys of a list per lane");
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (int n = n_lists / 2; n > 0; n /= 2) {
+        if (warp < n) {
+            u64 *a = keys + warp * SLICE_BEST, *b = keys + (warp + n) * SLICE_BEST;
+            u64  low = larger(a[lane], b[SLICE_BEST - 1 - lane]), high = larger(a[lane + WARP], b[WARP - 1 - lane]);
+            sort_bitonic(&low, &high);
+            a[lane]        = low;
+            a[lane + WARP] = high;
         }
+        __syncthreads();
+    }
+}
+
+/* The want-th largest of all threads' keys, to all threads; want <= SLICE_BEST. */
+static __device__ inline u64 block_kth(u64 *room, u64 key, int want)
+{
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    room[threadIdx.x] = warp_sorted(key);
     __syncthreads();
+    if (warp < PICK_THREADS / SLICE_BEST) { /* two lists of a warp's keys each become one */
+        u64 *a = room + warp * SLICE_BEST, low = a[lane], high = a[SLICE_BEST - 1 - lane];
+        sort_bitonic(&low, &high);
+        __syncwarp();
+        a[lane]        = low;
+        a[lane + WARP] = high;
+    }
+    __syncthreads();
+    merge_lists(room, PICK_THREADS / SLICE_BEST);
+    return room[want - 1];
 }
 
 /* One row on its way through the filters. */
@@ -185,14 +234,15 @@ static __device__ inline void find_digit(const u64 *amount, u64 *above, int *dig
     if ((uint32_t)lane == first) *digit = mine, *above = before;
 }
 
-/* Digit by digit, highest first: the largest key from which on the weights of all keys sum up to `need`; 0 when all of
- * them together do not. key(i) 0: out; weight(i) 0: adds nothing. */
-template <typename Key, typename Weight> static __device__ u64 find_floor(int n, Key key, Weight weight, double need)
+/* Digit by digit, highest first: the largest key from which on the weights of all keys, and `before`, sum up to `need`;
+ * 0 when all of them together do not. key(i) 0: out; weight(i) 0: adds nothing. */
+template <typename Key, typename Weight>
+static __device__ u64 find_floor(int n, Key key, Weight weight, double need, u64 before = 0)
 {
     __shared__ u64 amount[DIGITS], above;
     __shared__ int digit;
     u64            found = 0, mask = 0;
-    if (threadIdx.x == 0) above = 0;
+    if (threadIdx.x == 0) above = before;
     for (int shift = 64 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
         for (int d = threadIdx.x; d < DIGITS; d += PICK_THREADS) amount[d] = 0;
         __syncthreads();
@@ -308,6 +358,14 @@ static __device__ int32_t pick(const float *z, int n, const sample_params &p)
     return block_best(best).id;
 }
 
+/* How a row's pick is made. */
+enum sample_way {
+    WAY_FEW,   /* it depends on the highest logits alone */
+    WAY_ALONE, /* temperature alone */
+    WAY_WIDE,  /* top-p or min-p */
+    WAY_BLOCK, /* by one block */
+};
+
 /* Returns how many of the highest logits a row's pick can depend on; 0: it may be any. */
 static __device__ inline int candidates_of(const sample_params &p, int n_vocab)
 {
@@ -315,6 +373,26 @@ static __device__ inline int candidates_of(const sample_params &p, int n_vocab)
     if (p.temp <= 0) return 1;
     return p.top_k > 0 && p.top_k < n_vocab && p.top_k <= SLICE_BEST ? p.top_k : 0;
 }
+
+static __device__ inline sample_way way_of(const sample_params &p, int n_vocab)
+{
+    if (candidates_of(p, n_vocab)) return WAY_FEW;
+    if (p.temp <= 0 || (p.top_k > 0 && p.top_k < n_vocab)) return WAY_BLOCK;
+    return p.top_p < 1 || p.min_p > 0 ? WAY_WIDE : WAY_ALONE;
+}
+
+/* The scratch of a row. */
+struct sample_row {
+    u64      best[SAMPLE_SLICES][SLICE_BEST]; /* WAY_FEW: sorted; WAY_WIDE: the first is a slice's largest */
+    u64      worst[SAMPLE_SLICES];            /* smallest key of a slice; 0: none */
+    scored   score[WIDE_SLICES];              /* best score of a slice */
+    u64      share[BINS];                     /* sums of shares by bin_of */
+    u64      listed[LISTED];                  /* keys in the bin where top-p ends */
+    unsigned n_listed;                        /* may be larger than LISTED: then the list is incomplete */
+    u64      above;                           /* sum of the bins above it */
+    double   need;                            /* sum of shares at which top-p ends */
+};
+static_assert(sizeof(sample_row) <= SAMPLE_ROW_BYTES, "room for a row");
 
 /* The `want` largest keys of the logits [from, to), in order; 0 after the last. At least `want` keys reach the want-th
  * largest of the threads' own, and few more. */
@@ -328,10 +406,8 @@ static __device__ void slice_best(u64 *out, const float *z, int from, int to, in
         if (threadIdx.x == 0) out[0] = own;
         return;
     }
-    tops[threadIdx.x] = own;
     if (threadIdx.x == 0) n_found = 0;
-    sort_keys<PICK_THREADS>(tops);
-    u64 floor = tops[want - 1] ? tops[want - 1] : 1;
+    u64 floor = larger(block_kth(tops, own, want), 1);
     if (own >= floor)
         for (int i = from + (int)threadIdx.x; i < to; i += PICK_THREADS) {
             u64 key = key_of(z[i], i);
@@ -343,33 +419,239 @@ static __device__ void slice_best(u64 *out, const float *z, int from, int to, in
         for (int j = 0; j < n_found; j++) rank += found[j] > found[i];
         if (rank < want) out[rank] = found[i];
     }
-    for (int i = n_found + (int)threadIdx.x; i < want; i += PICK_THREADS) out[i] = 0;
+    for (int i = n_found + (int)threadIdx.x; i < SLICE_BEST; i += PICK_THREADS) out[i] = 0;
+    for (int i = want + (int)threadIdx.x; i < SLICE_BEST; i += PICK_THREADS) out[i] = 0;
+}
+
+/* A thread's best score: offers tokens in any order. */
+struct score_search {
+    double temp;
+    u64    key;
+    scored best;
+
+    __device__ inline score_search(const sample_params &p)
+        : temp((double)p.temp), key(sampling_position_key(p.seed, p.pos)), best({0, -1})
+    {
+    }
+    /* z: logit / temp */
+    __device__ inline void offer(double z, int32_t id)
+    {
+        u64 bits = sampling_token_bits(key, id);
+        if (best.id >= 0 && z + sampling_noise_bound(bits) < best.score) return; /* cannot win any more */
+        scored x = {z + sampling_noise_of(bits), id};
+        if (better(x, best)) best = x;
+    }
+};
+
+/* The best score of the logits [from, to), for WAY_ALONE. */
+static __device__ void slice_score(scored *out, const float *z, int from, int to, const sample_params &p)
+{
+    score_search search(p);
+    for (int i = from + (int)threadIdx.x; i < to; i += PICK_THREADS)
+        if (isfinite(z[i])) search.offer((double)z[i] / search.temp, i);
+    search.best = block_best(search.best);
+    if (threadIdx.x == 0) *out = search.best;
+}
+
+/* The ends of a slice's keys, and empty bins, for WAY_WIDE. */
+static __device__ void slice_ends(sample_row *r, int slice, const float *z, int from, int to)
+{
+    u64 top = 0, low = 0; /* the complement of the smallest key */
+    for (int i = from + (int)threadIdx.x; i < to; i += PICK_THREADS) {
+        u64 key = key_of(z[i], i);
+        top     = larger(top, key);
+        low     = key ? larger(low, ~key) : low;
+    }
+    top = block_top(top);
+    __syncthreads(); /* block_top may be called again */
+    low = block_top(low);
+    if (threadIdx.x == 0) {
+        r->best[slice][0] = top;
+        r->worst[slice]   = low ? ~low : 0;
+        if (slice == 0) r->n_listed = 0;
+    }
+    for (int i = slice * PICK_THREADS + (int)threadIdx.x; i < BINS; i += SAMPLE_SLICES * PICK_THREADS) r->share[i] = 0;
 }
 
 /* Grid: x over slices of a row, y over rows. */
 static __global__ void __launch_bounds__(PICK_THREADS)
-    candidates_kernel(u64 *out, const float *logits, const sample_params *params, int n_vocab)
+    candidates_kernel(sample_row *rows, const float *logits, const sample_params *params, int n_vocab, bool for_top)
 {
-    int per_block = (n_vocab + SAMPLE_SLICES - 1) / SAMPLE_SLICES, from = (int)blockIdx.x * per_block;
+    int slice = blockIdx.x, per_block = (n_vocab + SAMPLE_SLICES - 1) / SAMPLE_SLICES, from = slice * per_block;
+    int to = min_of(from + per_block, n_vocab);
     let_next_start();
     wait_for_previous();
-    int want = candidates_of(params[blockIdx.y], n_vocab);
-    if (want == 0) return; /* the whole block */
-    slice_best(out + ((size_t)blockIdx.y * SAMPLE_SLICES + blockIdx.x) * SLICE_BEST,
-               logits + (size_t)blockIdx.y * n_vocab, from, min_of(from + per_block, n_vocab), want);
+    const float  *z   = logits + (size_t)blockIdx.y * n_vocab;
+    sample_row   *r   = rows + blockIdx.y;
+    sample_params p   = params[blockIdx.y];
+    sample_way    way = way_of(p, n_vocab);
+    if (way == WAY_FEW)
+        slice_best(r->best[slice], z, from, to, p.temp <= 0 && for_top ? (int)SLICE_BEST : candidates_of(p, n_vocab));
+    else if (way == WAY_ALONE && !for_top)
+        slice_score(&r->score[slice], z, from, to, p);
+    else if (way == WAY_WIDE && !for_top)
+        slice_ends(r, slice, z, from, to);
 }
 
-/* Picks among the n <= SLICE_BEST highest keys of a row, in order; what pick does of the whole row. */
-static __device__ int32_t pick_sorted(const u64 *keys, int n, const sample_params &p)
+/* --- top-p and min-p ------------------------------------------------------------------------------*/
+
+/* A row's logits by distance from the largest. How wide the bins are changes no result. */
+struct wide_view {
+    double z_max, per_unit; /* bins per unit of logit / temp */
+    bool   there;           /* some logit is finite */
+
+    /* By a whole block. */
+    __device__ inline wide_view(const sample_row *r, const sample_params &p)
+    {
+        int lane = threadIdx.x % WARP;
+        static_assert((int)SAMPLE_SLICES == (int)WARP, "a lane per slice");
+        u64 worst = r->worst[lane], top = warp_top(r->best[lane][0]), low = warp_top(worst ? ~worst : 0);
+        there        = top != 0;
+        z_max        = there ? (double)logit_of_key(top) / (double)p.temp : 0;
+        double range = there ? z_max - (double)logit_of_key(~low) / (double)p.temp : 0;
+        per_unit     = BINS / (range < 32 ? range + 0x1p-20 : 32);
+    }
+    /* x: logit / temp - z_max */
+    __device__ inline int bin_of(double x) const
+    {
+        double bin = -x * per_unit;
+        return bin < BINS - 1 ? (int)bin : BINS - 1;
+    }
+};
+
+/* Adds up the shares of a row by bin. Grid: x over slices of a row, y over rows; as the next kernel. */
+static __global__ void __launch_bounds__(WIDE_THREADS)
+    shares_kernel(sample_row *rows, const float *logits, const sample_params *params, int n_vocab)
+{
+    __shared__ u64 share[BINS];
+    int            per_block = (n_vocab + WIDE_SLICES - 1) / WIDE_SLICES, from = (int)blockIdx.x * per_block;
+    int            to = min_of(from + per_block, n_vocab);
+    let_next_start();
+    wait_for_previous();
+    sample_params p = params[blockIdx.y];
+    if (way_of(p, n_vocab) != WAY_WIDE || !(p.top_p < 1)) return; /* the whole block */
+    sample_row  *r = rows + blockIdx.y;
+    const float *z = logits + (size_t)blockIdx.y * n_vocab;
+    wide_view    v(r, p);
+    for (int i = threadIdx.x; i < BINS; i += WIDE_THREADS) share[i] = 0;
+    __syncthreads();
+    for (int i = from + (int)threadIdx.x; i < to; i += WIDE_THREADS) {
+        double x = (double)z[i] / (double)p.temp - v.z_max;
+        u64    w = isfinite(z[i]) ? sampling_share(x) : 0;
+        if (w) atomicAdd(&share[v.bin_of(x)], w);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < BINS; i += WIDE_THREADS)
+        if (share[i]) atomicAdd(&r->share[i], share[i]);
+}
+
+/* Where top-p ends. */
+struct wide_end {
+    int    bin;
+    u64    above;
+    double need;
+};
+/* By a whole block: the first bin with which the shares reach top_p of all. */
+static __device__ wide_end end_of(const sample_row *r, double top_p)
+{
+    enum { EACH = BINS / WIDE_THREADS };
+    __shared__ u64 part[WIDE_THREADS / WARP], above;
+    __shared__ int bin;
+    int            warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, first = (int)threadIdx.x * EACH;
+    u64            own[EACH], sum = 0, total = 0, before = 0;
+#pragma unroll
+    for (int j = 0; j < EACH; j++) sum += own[j] = r->share[first + j];
+    u64 mine = sum; /* then: over this lane and those before it */
+    for (int k = 1; k < WARP; k *= 2) {
+        u64 other = __shfl_sync(ALL_LANES, mine, lane - k);
+        if (lane >= k) mine += other;
+    }
+    if (lane == WARP - 1) part[warp] = mine;
+    if (threadIdx.x == 0) bin = BINS;
+    __syncthreads();
+    for (int w = 0; w < WIDE_THREADS / WARP; w++) {
+        if (w == warp) before = total;
+        total += part[w];
+    }
+    double need = top_p * (double)total;
+    before += mine - sum;
+    u64 at = before;
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        at += own[j];
+        if (own[j] && (double)at >= need) atomicMin(&bin, first + j);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        if (bin == first + j) above = before;
+        before += own[j];
+    }
+    __syncthreads();
+    return {bin, above, need};
+}
+
+/* Scores the tokens that are above the end of top-p, and lists those that may be. */
+static __global__ void __launch_bounds__(WIDE_THREADS)
+    scores_kernel(sample_row *rows, const float *logits, const sample_params *params, int n_vocab)
+{
+    int per_block = (n_vocab + WIDE_SLICES - 1) / WIDE_SLICES, from = (int)blockIdx.x * per_block;
+    int to = min_of(from + per_block, n_vocab);
+    let_next_start();
+    wait_for_previous();
+    sample_params p = params[blockIdx.y];
+    if (way_of(p, n_vocab) != WAY_WIDE) return; /* the whole block */
+    sample_row  *r = rows + blockIdx.y;
+    const float *z = logits + (size_t)blockIdx.y * n_vocab;
+    wide_view    v(r, p);
+    wide_end     end     = p.top_p < 1 ? end_of(r, (double)p.top_p) : wide_end{BINS, 0, 0};
+    double       z_floor = p.min_p > 0 ? v.z_max + sampling_math_log((double)p.min_p) : -INFINITY;
+    score_search search(p);
+    for (int i = from + (int)threadIdx.x; i < to; i += WIDE_THREADS) {
+        double zi = (double)z[i] / search.temp;
+        if (!isfinite(z[i])) continue;
+        int bin = p.top_p < 1 ? v.bin_of(zi - v.z_max) : 0;
+        if (bin == end.bin) {
+            unsigned at = atomicAdd(&r->n_listed, 1u);
+            if (at < LISTED) r->listed[at] = key_of(z[i], i);
+        } else if (bin < end.bin && zi >= z_floor)
+            search.offer(zi, i);
+    }
+    search.best = block_best<WIDE_THREADS>(search.best);
+    if (threadIdx.x != 0) return;
+    r->score[blockIdx.x] = search.best;
+    if (blockIdx.x == 0) r->above = end.above, r->need = end.need;
+}
+
+/* Picks a row whose slices were scored: adds the listed tokens down to the end of top-p. */
+static __device__ int32_t pick_wide(const sample_row *r, const sample_params &p)
+{
+    wide_view v(r, p);
+    int       n   = (int)r->n_listed;
+    auto      key = [&](int i) { return r->listed[i]; };
+    auto share = [&](int i) { return sampling_share((double)logit_of_key(r->listed[i]) / (double)p.temp - v.z_max); };
+    if (!v.there) return -1;
+    u64          floor   = n > 0 ? find_floor(n, key, share, r->need, r->above) : 1;
+    double       z_floor = p.min_p > 0 ? v.z_max + sampling_math_log((double)p.min_p) : -INFINITY;
+    score_search search(p);
+    for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
+        double z = (double)logit_of_key(r->listed[i]) / search.temp;
+        if (r->listed[i] >= floor && z >= z_floor) search.offer(z, token_of_key(r->listed[i]));
+    }
+    if (threadIdx.x < WIDE_SLICES && better(r->score[threadIdx.x], search.best)) search.best = r->score[threadIdx.x];
+    return block_best(search.best).id;
+}
+
+/* --- the last kernel ------------------------------------------------------------------------------*/
+
+/* Scores the n <= SLICE_BEST highest keys of a row, in order, temp > 0: thread i the i-th. id -1: filtered out. */
+static __device__ scored score_sorted(const u64 *keys, int n, const sample_params &p)
 {
     __shared__ u64 shares[SLICE_BEST];
     __shared__ int last;
     int            i    = threadIdx.x;
     u64            mine = i < n ? keys[i] : 0, before = 0, total = 0;
     double z_max = (double)logit_of_key(keys[0]) / (double)p.temp, z = (double)logit_of_key(mine) / (double)p.temp;
-    scored best = {0, -1};
-    if (!keys[0]) return -1;
-    if (p.temp <= 0) return token_of_key(keys[0]);
     if (i == 0) last = n - 1;
     if (i < n) shares[i] = mine ? sampling_share(z - z_max) : 0;
     __syncthreads();
@@ -382,44 +664,62 @@ static __device__ int32_t pick_sorted(const u64 *keys, int n, const sample_param
     }
     __syncthreads();
     double z_floor = p.min_p > 0 ? z_max + sampling_math_log((double)p.min_p) : -INFINITY;
-    if (mine && i <= last && z >= z_floor) {
-        u64 bits = sampling_token_bits(sampling_position_key(p.seed, p.pos), token_of_key(mine));
-        best     = {z + sampling_noise_of(bits), token_of_key(mine)};
+    if (!mine || i > last || z < z_floor) return {0, -1};
+    u64 bits = sampling_token_bits(sampling_position_key(p.seed, p.pos), token_of_key(mine));
+    return {z + sampling_noise_of(bits), token_of_key(mine)};
+}
+
+/* Merges the slices' best keys; keys: shared, they are the first SLICE_BEST of it. */
+static __device__ inline void merge_slices(u64 *keys, const sample_row *r)
+{
+    for (int i = threadIdx.x; i < SAMPLE_SLICES * SLICE_BEST; i += PICK_THREADS)
+        keys[i] = r->best[i / SLICE_BEST][i % SLICE_BEST];
+    __syncthreads();
+    merge_lists(keys, SAMPLE_SLICES);
+}
+
+static __device__ int32_t pick_few(u64 *keys, const sample_row *r, const sample_params &p, int want)
+{
+    if (want > 1) {
+        merge_slices(keys, r);
+        return keys[0] ? block_best(score_sorted(keys, want, p)).id : -1;
     }
-    return block_best(best).id;
+    static_assert((int)SAMPLE_SLICES == (int)WARP, "a lane per slice");
+    return token_of_key(warp_top(r->best[threadIdx.x % WARP][0]));
 }
 
 static __global__ void __launch_bounds__(PICK_THREADS)
-    sample_kernel(int32_t *id, const float *logits, const u64 *candidates, const sample_params *params, int n_vocab)
+    sample_kernel(int32_t *id, const float *logits, const sample_row *rows, const sample_params *params, int n_vocab)
 {
-    enum { N = SAMPLE_SLICES * SLICE_BEST };
-    __shared__ u64 keys[N];
+    __shared__ u64 keys[SAMPLE_SLICES * SLICE_BEST];
     let_next_start();
     wait_for_previous();
-    sample_params p    = params[blockIdx.x];
-    int           want = candidates_of(p, n_vocab);
-    int32_t       picked;
-    if (want) {
-        for (int i = threadIdx.x; i < N; i += PICK_THREADS)
-            keys[i] = i % SLICE_BEST < want ? candidates[(size_t)blockIdx.x * N + i] : 0;
-        sort_keys<N>(keys);
-        picked = pick_sorted(keys, want, p);
-    } else {
+    const sample_row *r   = rows + blockIdx.x;
+    sample_params     p   = params[blockIdx.x];
+    sample_way        way = way_of(p, n_vocab);
+    int32_t           picked;
+    if (way == WAY_FEW)
+        picked = pick_few(keys, r, p, candidates_of(p, n_vocab));
+    else if (way == WAY_ALONE)
+        picked = block_best(threadIdx.x < SAMPLE_SLICES ? r->score[threadIdx.x] : scored{0, -1}).id;
+    else if (way == WAY_WIDE && r->n_listed <= LISTED)
+        picked = pick_wide(r, p);
+    else
         picked = pick(logits + (size_t)blockIdx.x * n_vocab, n_vocab, p);
-    }
     if (threadIdx.x == 0) id[blockIdx.x] = picked;
 }
 
-/* Rows whose pick depends on few tokens are searched by all multiprocessors. */
-extern "C" cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, uint64_t *candidates,
+extern "C" cudaError_t cuda_sample(cudaStream_t s, int32_t *id, const float *logits, void *scratch,
                                    const sample_params *p, int n_rows, int n_vocab)
 {
     for (int at = 0; at < n_rows; at += SAMPLE_ROWS) {
-        unsigned     n = (unsigned)min_int(n_rows - at, SAMPLE_ROWS);
-        const float *z = logits + (size_t)at * (size_t)n_vocab;
-        LAUNCH_EARLY(candidates_kernel, dim3(SAMPLE_SLICES, n), PICK_THREADS, 0, s, (u64 *)candidates, z, p + at,
-                     n_vocab);
-        LAUNCH_EARLY(sample_kernel, n, PICK_THREADS, 0, s, id + at, z, (const u64 *)candidates, p + at, n_vocab);
+        unsigned     n    = (unsigned)min_int(n_rows - at, SAMPLE_ROWS);
+        const float *z    = logits + (size_t)at * (size_t)n_vocab;
+        sample_row  *rows = (sample_row *)scratch;
+        LAUNCH_EARLY(candidates_kernel, dim3(SAMPLE_SLICES, n), PICK_THREADS, 0, s, rows, z, p + at, n_vocab, false);
+        LAUNCH_EARLY(shares_kernel, dim3(WIDE_SLICES, n), WIDE_THREADS, 0, s, rows, z, p + at, n_vocab);
+        LAUNCH_EARLY(scores_kernel, dim3(WIDE_SLICES, n), WIDE_THREADS, 0, s, rows, z, p + at, n_vocab);
+        LAUNCH_EARLY(sample_kernel, n, PICK_THREADS, 0, s, id + at, z, rows, p + at, n_vocab);
     }
     return cudaGetLastError();
 }
@@ -507,31 +807,67 @@ static __device__ void write_leaders(token_logprob *out, const leaders<SAMPLE_TO
     __syncthreads(); /* the list may be written again */
 }
 
+/* The best scores of a row that depends on few tokens. keys: shared, as for merge_slices. */
+static __device__ void lead_few(leaders<SAMPLE_TOP_MAX> *l, u64 *keys, const sample_row *r, const sample_params &p,
+                                int n_vocab)
+{
+    static_assert((int)SAMPLE_TOP_MAX == (int)SLICE_BEST, "the slices have as many as are ranked");
+    int    i = threadIdx.x, want = p.temp <= 0 ? (int)SLICE_BEST : candidates_of(p, n_vocab);
+    scored mine = {0, -1};
+    merge_slices(keys, r);
+    if (threadIdx.x == 0) l->n = 0;
+    if (p.temp > 0 && keys[0])
+        mine = score_sorted(keys, want, p);
+    else if (i < want && keys[i])
+        mine = {(double)logit_of_key(keys[i]), token_of_key(keys[i])};
+    __syncthreads();
+    if (mine.id >= 0) add_leader(l, mine.score, mine.id);
+}
+
+/* The best scores of any row. score: scratch */
+static __device__ void lead_all(leaders<SAMPLE_TOP_MAX> *l, double *score, const float *z, const sample_params &p,
+                                int n_vocab)
+{
+    scored best = best_logit(z, n_vocab);
+    if (best.id >= 0) {
+        score_all(score, z, n_vocab, p, best);
+        lead_scores(l, score, n_vocab);
+    } else if (threadIdx.x == 0)
+        l->n = 0;
+}
+
 /* A block takes every gridDim.x-th row, so that there is one line of scores per block. */
 static __global__ void __launch_bounds__(PICK_THREADS)
-    sample_top_kernel(token_logprob *out, const float *logits, const sample_params *params, double *scores, int n_rows,
-                      int n_vocab, int n_top, float soft)
+    sample_top_kernel(token_logprob *out, const float *logits, const sample_row *rows, const sample_params *params,
+                      double *scores, int n_rows, int n_vocab, int n_top, float soft)
 {
     __shared__ leaders<SAMPLE_TOP_MAX> l;
-    double                            *score = scores + (size_t)blockIdx.x * n_vocab;
+    __shared__ u64                     keys[SAMPLE_SLICES * SLICE_BEST];
+    let_next_start();
+    wait_for_previous();
     for (int row = blockIdx.x; row < n_rows; row += gridDim.x) {
-        const float *z    = logits + (size_t)row * n_vocab;
-        scored       best = best_logit(z, n_vocab);
-        if (best.id >= 0) {
-            score_all(score, z, n_vocab, params[row], best);
-            lead_scores(&l, score, n_vocab);
-        } else if (threadIdx.x == 0)
-            l.n = 0;
+        sample_params p = params[row];
+        if (way_of(p, n_vocab) == WAY_FEW)
+            lead_few(&l, keys, rows + row, p, n_vocab);
+        else
+            lead_all(&l, scores + (size_t)blockIdx.x * n_vocab, logits + (size_t)row * n_vocab, p, n_vocab);
         __syncthreads();
         write_leaders(out + (size_t)row * n_top, &l, n_top, (double)soft);
     }
 }
 
 extern "C" cudaError_t cuda_sample_top(cudaStream_t s, token_logprob *out, const float *logits, const sample_params *p,
-                                       double *scores, int n_rows, int n_vocab, int n_top, float soft)
+                                       double *scores, void *scratch, int n_rows, int n_vocab, int n_top, float soft)
 {
-    unsigned blocks = (unsigned)(n_rows < PICK_BLOCKS ? n_rows : (int)PICK_BLOCKS);
-    LAUNCH(sample_top_kernel, blocks, PICK_THREADS, 0, s, out, logits, p, scores, n_rows, n_vocab, n_top, soft);
+    for (int at = 0; at < n_rows; at += SAMPLE_ROWS) {
+        int          n    = min_int(n_rows - at, SAMPLE_ROWS);
+        const float *z    = logits + (size_t)at * (size_t)n_vocab;
+        sample_row  *rows = (sample_row *)scratch;
+        LAUNCH_EARLY(candidates_kernel, dim3(SAMPLE_SLICES, (unsigned)n), PICK_THREADS, 0, s, rows, z, p + at, n_vocab,
+                     true);
+        LAUNCH_EARLY(sample_top_kernel, (unsigned)min_int(n, PICK_BLOCKS), PICK_THREADS, 0, s,
+                     out + (size_t)at * (size_t)n_top, z, rows, p + at, scores, n, n_vocab, n_top, soft);
+    }
     return cudaGetLastError();
 }
 

@@ -26,7 +26,7 @@ typedef struct {
     cuda_run *run;        /* [max_runs] */
     char     *argmax;     /* [max_rows][ARGMAX_SLICES][ARGMAX_BYTES] */
     double   *scores;     /* [PICK_BLOCKS][max_vocab] */
-    uint64_t *candidates; /* [SAMPLE_ROWS][SAMPLE_SLICES][SLICE_BEST] */
+    char     *sample;     /* [SAMPLE_ROWS][SAMPLE_ROW_BYTES] */
 } scratch;
 
 /* Describes what scratch holds, so that it is not computed twice: the f16 form of rows that several matrices multiply,
@@ -145,7 +145,7 @@ static void drop_scratch(const backend *b, scratch *s)
     cuda_drop(b, s->run);
     cuda_drop(b, s->argmax);
     cuda_drop(b, s->scores);
-    cuda_drop(b, s->candidates);
+    cuda_drop(b, s->sample);
     *s = (scratch){0};
 }
 
@@ -171,7 +171,7 @@ static bool take_scratch(const backend *b, scratch *s, const queue_limits *l, er
         ok = take_x(b, &s->x[i], i ? (size_t)l->max_rows : pairs, (size_t)l->max_in, e);
     if (ok && cuda_take(b, &s->order, pairs * sizeof *s->order, what, e) &&
         cuda_take(b, &s->run, runs * sizeof *s->run, what, e) && cuda_take(b, &s->scores, vocab, what, e) &&
-        cuda_take(b, &s->candidates, SAMPLE_ROWS * SAMPLE_SLICES * SLICE_BEST * sizeof *s->candidates, what, e) &&
+        cuda_take(b, &s->sample, SAMPLE_ROWS * SAMPLE_ROW_BYTES, what, e) &&
         cuda_take(b, &s->argmax, (size_t)l->max_rows * ARGMAX_SLICES * ARGMAX_BYTES, what, e))
         return true;
     drop_scratch(b, s);
@@ -772,7 +772,7 @@ static void op_sample(queue *q, dev id, dev logits, dev params, int n_rows, int 
 {
     wrote_f32(q, id, n_rows, 1);
     if (n_rows > 0)
-        note_status(q, "sample", cuda_sample(on(q), id.p, logits.p, q->s.candidates, params.p, n_rows, n_vocab));
+        note_status(q, "sample", cuda_sample(on(q), id.p, logits.p, q->s.sample, params.p, n_rows, n_vocab));
 }
 
 static void op_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft)
@@ -780,8 +780,9 @@ static void op_sample_top(queue *q, dev out, dev logits, dev params, int n_rows,
     assert(n_vocab <= q->lim.max_vocab && n_top <= SAMPLE_TOP_MAX && soft > 0);
     forget_made(q);
     if (n_rows > 0)
-        note_status(q, "sample_top",
-                    cuda_sample_top(on(q), out.p, logits.p, params.p, q->s.scores, n_rows, n_vocab, n_top, soft));
+        note_status(
+            q, "sample_top",
+            cuda_sample_top(on(q), out.p, logits.p, params.p, q->s.scores, q->s.sample, n_rows, n_vocab, n_top, soft));
 }
 
 static void op_change_logits(queue *q, dev logits, int n_vocab, dev items, int n_items)

@@ -149,11 +149,16 @@ static void picks_of_few(rig *g)
 }
 TEST(sample_of_few_tokens_picks_as_the_contract_says) { rig_each(t, picks_of_few); }
 
-/* The same where a thread of a GPU has several tokens: equal logits, the best all in one thread, few finite ones. */
+/* The same where a thread of a GPU has several tokens: equal logits, the best all in one thread, few finite ones. Rows
+ * from 4 on depend on many tokens: top-p among distinct and among equal logits, min-p, temperature alone, both filters
+ * after few finite logits, and a filter of one token. */
 static void picks_of_many(rig *g)
 {
-    static const int32_t top_k[] = {64, 40, 2, 0};
-    enum { ROWS = 4, VOCAB = 70001, SLICE = (VOCAB + 31) / 32, THREADS = 1024 };
+    static const int32_t top_k[] = {64, 40, 2, 0, 0, 0, 0, 0, 0, 0};
+    static const float   temp[]  = {1.5f, 1.5f, 1.5f, 0, 1, 2, 0.7f, 1, 0.9f, 1};
+    static const float   top_p[] = {0.9f, 0.9f, 0.9f, 0.9f, 0.95f, 0.5f, 1, 1, 0.9f, 0};
+    static const float   min_p[] = {0, 0, 0, 0, 0, 0.01f, 0.05f, 0, 0.001f, 0};
+    enum { ROWS = 10, VOCAB = 70001, SLICE = (VOCAB + 31) / 32, THREADS = 1024 };
     static const queue_limits limits  = {.max_rows = ROWS, .max_in = 32, .max_vocab = VOCAB};
     test_case                *t       = g->t;
     err                       e       = {0};
@@ -162,12 +167,14 @@ static void picks_of_many(rig *g)
     float                    *z = rig_randn(g, (size_t)ROWS * VOCAB);
     if (!CHECK_OK(g->o->queue_reserve(g->q, &limits, &e), e)) return;
     for (int r = 0; r < ROWS; r++) {
-        p[r] = (sample_params){.temp = r < 3 ? 1.5f : 0, .top_p = 0.9f, .top_k = top_k[r], .seed = 3, .pos = r};
+        p[r] = (sample_params){
+            .temp = temp[r], .top_p = top_p[r], .min_p = min_p[r], .top_k = top_k[r], .seed = 3, .pos = r};
         for (int i = 0; i < VOCAB; i++) {
             float *x = &z[(size_t)r * VOCAB + (size_t)i];
-            if (r == 0) *x = 0.5f * floorf(*x);
+            if (r == 0 || r == 5) *x = 0.5f * floorf(*x);
             if (r == 1 && i % SLICE % THREADS == 5) *x += 10;
             if (r == 2 && i % 30000 != 7) *x = -INFINITY;
+            if (r == 8 && i % 5000 != 9) *x = NAN;
         }
     }
     dev logits = rig_put_f32(g, z, (size_t)ROWS * VOCAB), id = rig_new(g, ROWS * sizeof(int32_t));
