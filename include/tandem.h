@@ -448,6 +448,10 @@ typedef struct {
     int64_t  prefix_hits, prefix_misses;         /* lookups in the prefix cache */
     int64_t  prefix_evicted;                     /* pages */
 
+    int      graphs;          /* recorded steps and drafts of a GPU */
+    uint64_t graph_bytes;     /* device memory that they take */
+    int64_t  graphs_recorded; /* since the start; requests add none */
+
     tandem_spec_counts spec;
     int64_t            routes[TANDEM_MAX_ROUTES]; /* rounds of lanes by reason; see tandem_route_name */
 } tandem_stats;

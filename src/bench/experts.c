@@ -26,11 +26,20 @@ int experts_distinct(const int32_t *id, int n, int n_experts)
     int      sum                    = 0;
     assert(n_experts <= MAX_EXPERTS);
     for (int i = 0; i < n; i++) {
+        if (id[i] < 0) continue; /* a padding row's */
         uint64_t bit = UINT64_C(1) << id[i] % 64, *word = &seen[id[i] / 64];
         sum += !(*word & bit);
         *word |= bit;
     }
     return sum;
+}
+
+/* Returns the number of rows that are not padding. */
+static int routed_rows(int n_rows, int n_slots)
+{
+    int n = 0;
+    for (int r = 0; r < n_rows; r++) n += watch.id[r * n_slots] >= 0;
+    return n;
 }
 
 static void count_experts(queue *q, dev id, int n_rows, int n_experts, int n_slots)
@@ -42,7 +51,7 @@ static void count_experts(queue *q, dev id, int n_rows, int n_experts, int n_slo
     experts_touched *t    = &watch.sum;
     int              here = experts_distinct(watch.id, n, n_experts);
     t->distinct += here;
-    t->uniform += experts_uniform(n_experts, n_slots, n_rows);
+    t->uniform += experts_uniform(n_experts, n_slots, routed_rows(n_rows, n_slots));
     t->min       = t->n_layers == 0 || here < t->min ? here : t->min;
     t->max       = here > t->max ? here : t->max;
     t->n_experts = n_experts;

@@ -141,6 +141,8 @@ static bool veiled_observe(drafter *d, draft_lane *l, const draft_rows *r, err *
     return real_drafter(d)->observe(real_drafter(d), l, r, e);
 }
 
+static void veiled_warm(drafter *d, kv_pool *kv) { real_drafter(d)->warm(real_drafter(d), kv); }
+
 static void veiled_close(drafter *d)
 {
     drafter_close(real_drafter(d));
@@ -159,7 +161,8 @@ drafter *oracle_wrap(void *ctx, drafter *d)
     v->d.cut       = veiled_cut;
     v->d.observe   = veiled_observe;
     v->d.draft     = veiled_draft;
-    v->d.close     = veiled_close;
+    if (d->warm) v->d.warm = veiled_warm;
+    v->d.close = veiled_close;
     if (!d->begin) return &v->d;
     v->d.begin = veiled_begin;
     v->d.wish  = veiled_wish;

@@ -127,7 +127,7 @@ static void pick_once(bench *b, int kind, int n_rows)
 
 static bool measure_pick(bench *b, int kind, int n_rows, double *us, err *e)
 {
-    uint64_t key = graph_key((uint64_t)kind, (uint64_t)n_rows);
+    uint64_t key = graph_key(graph_key(1, (uint64_t)kind), (uint64_t)n_rows);
     b->o->mark(b->q, 0);
     for (bool done = b->o->replay(b->q, key); !done; done = b->o->record_end(b->q))
         for (int i = 0; i < PICKS; i++) pick_once(b, kind, n_rows);

@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <assert.h>
 
@@ -58,34 +59,57 @@ static void forward(decoder *d, kv_pool *kv, const step_rows *r, dev want, int n
 {
     target *t = &d->t;
     int     H = t->n_embd;
+    if (d->o->padding) d->o->padding(t->q, r->lane);
     embed_tokens(t, d->x, r->token, r->n_rows);
     d->run_layers(d, kv, r);
     decoder_capture(d, t->n_layers, r->n_rows);
+    if (d->o->padding) d->o->padding(t->q, (dev){0});
     if (!n_want) return;
     d->o->copy_rows(t->q, d->n, H, d->x, H, want, n_want, H);
     d->o->rms_norm(t->q, t->hidden, d->n, d->n_out, n_want, H, d->eps);
 }
 
-static uint64_t step_key(const decoder *d, const kv_pool *kv, const step *s)
+static uint64_t step_key(const decoder *d, const kv_pool *kv, int n_rows)
 {
-    uint64_t key = graph_key(graph_key_at(kv_pool_key(kv), d), d->capture_key);
-    return graph_key(graph_key(key, (uint64_t)s->n_rows), (uint64_t)s->n_want);
+    return graph_key(graph_key(graph_key_at(kv_pool_key(kv), d), d->capture_key), (uint64_t)n_rows);
+}
+
+/* Runs the rows of s and padding up to n_rows. All rows of a step that may be recorded get a final state, wanted or
+ * not, so that recordings do not depend on their number. */
+static void run_rows(decoder *d, kv_pool *kv, const step *s, int n_rows)
+{
+    target *t       = &d->t;
+    bool    records = d->o->padding && n_rows <= GRAPH_MAX_ROWS;
+    dev     want;
+    kv_pool_flush(kv, t->q);
+    step_rows r    = step_upload(s, n_rows, d->o, t->q, d->rows, t->n_states > 0, &want);
+    bool      done = records && d->o->replay(t->q, step_key(d, kv, n_rows));
+    for (; !done; done = d->o->record_end(t->q)) forward(d, kv, &r, want, records ? n_rows : s->n_want);
 }
 
 static bool run_step(target *t, kv_pool *kv, const step *s, err *e)
 {
     decoder *d = (decoder *)t;
-    dev      want;
     (void)e; /* device errors appear in ops->check */
     assert(s->n_rows >= 1 && s->n_rows <= t->max_rows);
     for (int i = 0; i < s->n_rows; i++) assert(s->token[i] >= 0 && s->token[i] < t->n_vocab);
     fault_no_alloc_begin("step"); /* promise 4 */
-    kv_pool_flush(kv, t->q);
-    step_rows r    = step_upload(s, d->o, t->q, d->rows, t->n_states > 0, &want);
-    bool      done = s->n_rows <= GRAPH_MAX_ROWS && d->o->replay(t->q, step_key(d, kv, s));
-    for (; !done; done = d->o->record_end(t->q)) forward(d, kv, &r, want, s->n_want);
+    run_rows(d, kv, s, graph_rows(d->o, s->n_rows, t->max_rows));
     fault_no_alloc_end();
     return true;
+}
+
+/* The second time a step is recorded. */
+static void warm_steps(target *t, kv_pool *kv)
+{
+    decoder *d = (decoder *)t;
+    step     empty;
+    step_init(&empty, t->max_rows);
+    for (int n = 0; (n = graph_rows_after(d->o, n, t->max_rows)) > 0;) {
+        for (int twice = 0; twice < 2; twice++) run_rows(d, kv, &empty, n);
+        t->head(t, 0, min_int(n, HEAD_ROWS));
+    }
+    step_deinit(&empty);
 }
 
 /* --- the output matrix --------------------------------------------------------------------------*/
@@ -129,6 +153,7 @@ void decoder_init(decoder *d, const target *sizes, ops *o, const model_options *
     t->max_rows = opt->max_rows ? opt->max_rows : STEP_DEFAULT_ROWS;
     t->capture  = select_features;
     t->step     = run_step;
+    t->warm     = warm_steps;
     t->head     = run_head;
     t->head_top = o->matmul_top ? run_head_top : NULL;
     t->embed    = embed_tokens;

@@ -218,6 +218,7 @@ bool dflash_open(drafter **out, target *t, const checkpoint *cp, const drafter_o
                           .cut       = dflash_cut,
                           .observe   = dflash_observe,
                           .draft     = dflash_draft,
+                          .warm      = dflash_warm,
                           .begin     = dflash_begin,
                           .wish      = dflash_wish,
                           .take      = dflash_take,

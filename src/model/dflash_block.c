@@ -1,16 +1,26 @@
 /* Makes DFlash drafts: one pass over the blocks of several lanes, then picks draft tokens. */
 #include "base/fault.h"
 #include "model/dflash_inside.h"
+#include "ops/joined.h"
 
 #include <assert.h>
 #include <math.h>
 
 /* --- rows of a pass ------------------------------------------------------------------------------*/
-step_rows dflash_upload_rows(dflash *m)
+static void add_padding(block_rows *b, int n)
+{
+    for (int i = b->n; i < n; i++) {
+        b->token[i] = b->lane[i] = b->last_full[i] = b->last_sliding[i] = -1;
+        b->pos[i] = b->slot[i] = b->root[i] = 0;
+    }
+}
+
+step_rows dflash_upload_rows(dflash *m, int n_rows)
 {
     dev d = m->s.rows;
+    add_padding(&m->rows, n_rows);
     m->o->upload(m->q, d, &m->rows, sizeof m->rows);
-    return (step_rows){.n_rows = m->rows.n,
+    return (step_rows){.n_rows = n_rows,
                        .token  = dev_at(d, offsetof(block_rows, token)),
                        .pos    = dev_at(d, offsetof(block_rows, pos)),
                        .lane   = dev_at(d, offsetof(block_rows, lane)),
@@ -44,37 +54,44 @@ void dflash_store_kv(dflash *m, int l, dev x, const step_rows *r)
     const ops           *o  = m->o;
     const layer         *y  = &m->layers[l];
     int                  nk = c->n_kv_heads, D = c->head_dim;
-    o->matmul(m->q, m->s.k, y->k, x, r->n_rows);
-    o->matmul(m->q, m->s.v, y->v, x, r->n_rows);
+    ops_matmuls(o, m->q, (dev[]){m->s.k, m->s.v}, (const weight *[]){y->k, y->v}, 2, x, r->n_rows);
     o->rms_norm(m->q, m->s.k, m->s.k, y->n_k, r->n_rows * nk, D, (float)c->eps);
     o->rope(m->q, m->s.k, r, nk, D, &m->rope);
     o->kv_store(m->q, kv_pool_class(m->kv, m->cls), l, r, m->s.k, m->s.v);
 }
 
 /* Replays a recorded pass over the rows. Returns false when it must be enqueued op by op. */
-bool dflash_replay(dflash *m, dev x)
+bool dflash_replay(dflash *m, dev x, int n_rows)
 {
     uint64_t key = graph_key_at(graph_key_at(kv_pool_key(m->kv), m), x.p);
-    return m->rows.n <= GRAPH_MAX_ROWS && m->o->replay(m->q, graph_key(key, (uint64_t)m->rows.n));
+    return n_rows <= GRAPH_MAX_ROWS && m->o->replay(m->q, graph_key(key, (uint64_t)n_rows));
 }
 
 /* --- a block ------------------------------------------------------------------------------------*/
 /* x = x + Wo attention(N_in(x)) */
 static void attention_block(dflash *m, int l, const step_rows *r)
 {
-    const dflash_config *c = &m->c;
-    const ops           *o = m->o;
-    const layer         *y = &m->layers[l];
-    int                  n = r->n_rows, D = c->head_dim;
+    const dflash_config *c    = &m->c;
+    const ops           *o    = m->o;
+    const layer         *y    = &m->layers[l];
+    int                  n    = r->n_rows;
     step_rows            seen = *r;
+    head_rows            h    = {.q       = m->s.q,
+                                 .k       = m->s.k,
+                                 .v       = m->s.v,
+                                 .w_q     = y->n_q,
+                                 .w_k     = y->n_k,
+                                 .rope    = m->rope,
+                                 .n_heads = c->n_heads,
+                                 .layer   = l,
+                                 .c       = kv_pool_class(m->kv, m->cls),
+                                 .eps     = (float)c->eps};
     o->rms_norm(m->q, m->s.y, m->s.x, y->n_in, n, c->n_embd, (float)c->eps);
-    o->matmul(m->q, m->s.q, y->q, m->s.y, n);
-    o->rms_norm(m->q, m->s.q, m->s.q, y->n_q, n * c->n_heads, D, (float)c->eps);
-    o->rope(m->q, m->s.q, r, c->n_heads, D, &m->rope);
-    dflash_store_kv(m, l, m->s.y, r);
+    ops_matmuls(o, m->q, (dev[]){h.q, h.k, h.v}, (const weight *[]){y->q, y->k, y->v}, 3, m->s.y, n);
+    ops_heads(o, m->q, &h, r);
     seen.pos = r->slot;
     if (c->sliding[l]) seen.last = dev_at(m->s.rows, offsetof(block_rows, last_sliding));
-    o->attention(m->q, m->s.heads, m->s.q, c->n_heads, kv_pool_class(m->kv, m->cls), l, &seen, 1 / sqrtf((float)D),
+    o->attention(m->q, m->s.heads, m->s.q, c->n_heads, h.c, l, &seen, 1 / sqrtf((float)c->head_dim),
                  c->sliding[l] ? c->window : 0);
     o->matmul(m->q, m->s.f, y->o, m->s.heads, n);
     o->add(m->q, m->s.x, m->s.x, m->s.f, (size_t)n * (size_t)c->n_embd, 1);
@@ -88,8 +105,7 @@ static void dense_block(dflash *m, int l, int n)
     const layer         *y = &m->layers[l];
     int                  F = c->n_ff;
     o->rms_norm(m->q, m->s.y, m->s.x, y->n_ff, n, c->n_embd, (float)c->eps);
-    o->matmul(m->q, m->s.gate, y->gate, m->s.y, n);
-    o->matmul(m->q, m->s.up, y->up, m->s.y, n);
+    ops_matmuls(o, m->q, (dev[]){m->s.gate, m->s.up}, (const weight *[]){y->gate, y->up}, 2, m->s.y, n);
     o->gated(m->q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, ACT_SILU);
     o->matmul(m->q, m->s.f, y->down, m->s.gate, n);
     o->add(m->q, m->s.x, m->s.x, m->s.f, (size_t)n * (size_t)c->n_embd, 1);
@@ -109,12 +125,25 @@ static void run_layers(dflash *m, const step_rows *r)
     m->o->rms_norm(m->q, m->s.y, m->s.x, m->n_out, r->n_rows, m->c.n_embd, (float)m->c.eps);
 }
 
-/* Runs the rows through all layers. s.y has them after the last norm. */
-static void forward(dflash *m)
+/* Runs the rows, and padding up to n_rows, through all layers. s.y has them after the last norm. */
+static void forward(dflash *m, int n_rows)
 {
     kv_pool_flush(m->kv, m->q);
-    step_rows r = dflash_upload_rows(m);
-    for (bool done = dflash_replay(m, m->s.rows); !done; done = m->o->record_end(m->q)) run_layers(m, &r);
+    step_rows r = dflash_upload_rows(m, n_rows);
+    for (bool done = dflash_replay(m, m->s.rows, n_rows); !done; done = m->o->record_end(m->q)) run_layers(m, &r);
+}
+
+/* The second time a pass is recorded. */
+void dflash_warm(drafter *d, kv_pool *kv)
+{
+    dflash *m = (dflash *)d;
+    (void)kv; /* not used: the context has its own pages */
+    m->rows.n = 0;
+    for (int n = 0; (n = graph_rows_after(m->o, n, MAX_ROWS)) > 0;)
+        for (int twice = 0; twice < 2; twice++) {
+            forward(m, n);
+            dflash_store_context(m, m->s.y, n);
+        }
 }
 
 /* Computes the logits of n <= HEAD_ROWS states. Applies the softcap before tokens outside a reduced vocabulary get
@@ -204,7 +233,7 @@ static bool run_blocks(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
     bool ok   = true;
     m->rows.n = 0;
     for (int i = 0; ok && i < n_jobs; i++) ok = add_block(m, jobs[i], e);
-    if (ok) forward(m);
+    if (ok) forward(m, graph_rows(m->o, m->rows.n, MAX_ROWS));
     for (int i = 0; i < n_jobs; i++) { /* the next rows of the text use these slots */
         draft_lane *l = jobs[i]->lane;
         kv_seq_cut(l->seq, dflash_slot(l, l->n_seen));

@@ -138,12 +138,12 @@ void dflash_need(const drafter *d, kv_need *n, int32_t n_pos)
 }
 
 /* --- the context --------------------------------------------------------------------------------*/
-/* Computes K/V of the pass's rows from g. */
-static void store_context(dflash *m, dev g)
+/* Computes K/V of the pass's rows, and of padding up to n_rows, from g. */
+void dflash_store_context(dflash *m, dev g, int n_rows)
 {
     kv_pool_flush(m->kv, m->q);
-    step_rows r = dflash_upload_rows(m);
-    for (bool done = dflash_replay(m, g); !done; done = m->o->record_end(m->q))
+    step_rows r = dflash_upload_rows(m, n_rows);
+    for (bool done = dflash_replay(m, g, n_rows); !done; done = m->o->record_end(m->q))
         for (int l = 0; l < m->c.n_layers; l++) dflash_store_kv(m, l, g, &r);
 }
 
@@ -193,7 +193,7 @@ void dflash_fold(dflash *m, dev features)
     m->d.n_folded += n;
     m->o->matmul(m->q, m->s.y, m->fc, features, n);
     m->o->rms_norm(m->q, m->s.y, m->s.y, m->n_hidden, n, m->c.n_embd, (float)m->c.eps);
-    store_context(m, m->s.y);
+    dflash_store_context(m, m->s.y, graph_rows(m->o, n, MAX_ROWS));
     m->rows.n = 0;
 }
 

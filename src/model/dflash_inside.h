@@ -154,6 +154,8 @@ void dflash_lose(const dflash *m, draft_lane *l);
 bool dflash_add_context(dflash *m, draft_lane *l, int n, err *e);
 /* Enqueues the K/V of the pass's rows, whose features are [n][n_features], and ends the pass. */
 void dflash_fold(dflash *m, dev features);
+/* Enqueues the K/V of the pass's rows, and of padding up to n_rows, from what dflash_fold makes of features. */
+void dflash_store_context(dflash *m, dev g, int n_rows);
 /* Makes K/V of the lane's next n_rows rows, whose features are contiguous. */
 bool dflash_fold_rows(dflash *m, draft_lane *l, dev features, int n_rows, err *e);
 /* Makes K/V of the rows that wait in these lanes. Rows of several lanes share a pass. */
@@ -162,15 +164,17 @@ bool dflash_fold_together(dflash *m, draft_lane *const *lanes, int n_lanes, err 
 bool dflash_rotate_first(dflash *m, draft_lane *l, err *e);
 
 /* --- dflash_block.c: a draft, and the rows of a pass ----------------------------------------------*/
-bool      dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
-step_rows dflash_upload_rows(dflash *m); /* uploads the rows of the pass; full layers use the result as it is */
+bool dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
+void dflash_warm(drafter *d, kv_pool *kv);
+/* Uploads the rows of the pass, and padding up to n_rows; full layers use the result as it is. */
+step_rows dflash_upload_rows(dflash *m, int n_rows);
 /* Adds a row at `slot` to the pass. It sees slots up to `end`, or to its own where the layer is causal. */
 void dflash_add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot, int32_t end);
 /* Enqueues k = rope(N_k(Wk x)) and v = Wv x of layer l, stored in the pages. */
 void dflash_store_kv(dflash *m, int l, dev x, const step_rows *r);
-/* Enqueues the recorded graph of a pass over the rows, which starts from x. Returns false when the caller must enqueue
- * it op by op. */
-bool dflash_replay(dflash *m, dev x);
+/* Enqueues the recorded graph of a pass over n_rows rows, which starts from x. Returns false when the caller must
+ * enqueue it op by op. */
+bool dflash_replay(dflash *m, dev x, int n_rows);
 
 /* --- dflash_kept.c: features that ended requests leave; drafter.begin and drafter.end -------------*/
 void dflash_begin(drafter *d, draft_lane *l, const draft_text *t);

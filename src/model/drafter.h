@@ -83,6 +83,9 @@ struct drafter {
     /* Makes the drafts of several lanes at once, of different lanes. kv: the target's pages. Sets n of every job; a job
      * whose lane lacks the context of its text gets 0. On failure the drafts of all jobs are invalid. */
     bool (*draft)(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
+    /* As target.warm, for its passes. Requires that all lanes have no context yet, or that no draft is being made. NULL:
+     * nothing is recorded. */
+    void (*warm)(drafter *d, kv_pool *kv);
     void (*close)(drafter *d); /* requires that all lanes are freed */
 
     /* For drafters with their own K/V in the target's pool: all of these, or none (begin NULL). The calls of a request:

@@ -80,8 +80,9 @@ void step_deinit(step *s)
 size_t step_bytes(int max_rows) { return (STEP_FIELDS + STEP_PATHS) * (size_t)max_rows * sizeof(int32_t); }
 
 /* Writes `before` and `kept` of the rows, for recurrent layers. */
-static void pack_paths(const step *s, int32_t *before, int32_t *kept)
+static void pack_paths(const step *s, int n_rows, int32_t *before, int32_t *kept)
 {
+    for (int i = s->n_rows; i < n_rows; i++) before[i] = kept[i] = -1;
     for (int i = 0; i < s->n_rows; i++) {
         bool follows = i > 0 && s->lane[i - 1] == s->lane[i];
         before[i]    = s->parent[i] >= 0 ? s->parent[i] : follows ? i - 1 : -1;
@@ -91,21 +92,32 @@ static void pack_paths(const step *s, int32_t *before, int32_t *kept)
         for (int k = 0; k < s->kept[i].n; k++) kept[s->kept[i].first + k] = s->kept[i].at + k;
 }
 
-/* On the device the arrays are n_rows apart, so that a small step uploads little. */
-step_rows step_upload(const step *s, const ops *o, queue *q, dev to, bool paths, dev *want)
+/* Writes the fields of the rows, n of each, and those of padding rows after them. `want` is padded with row 0. */
+static void pack_fields(const step *s, int32_t *to, size_t n)
 {
-    size_t n = (size_t)s->n_rows, n_fields = STEP_FIELDS + (paths ? STEP_PATHS : 0);
+    static const int32_t padding[STEP_FIELDS] = {-1, 0, -1, 0, -1, 0, -1, 0}; /* as the arrays of a step */
+    for (size_t i = 0; i < STEP_FIELDS; i++) {
+        size_t there = (size_t)(i == STEP_FIELDS - 1 ? s->n_want : s->n_rows);
+        memcpy(to + i * n, s->token + i * (size_t)s->max_rows, there * sizeof(int32_t));
+        for (size_t r = there; r < n; r++) to[i * n + r] = padding[i];
+    }
+}
+
+/* On the device the arrays are n_rows apart, so that a small step uploads little. */
+step_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, dev to, bool paths, dev *want)
+{
+    size_t n = (size_t)n_rows, n_fields = STEP_FIELDS + (paths ? STEP_PATHS : 0);
     dev    at[STEP_FIELDS + STEP_PATHS] = {0};
+    assert(n_rows >= s->n_rows && n_rows <= s->max_rows);
     for (size_t i = 0; i < n_fields; i++) at[i] = dev_at(to, i * n * sizeof(int32_t));
-    for (size_t i = 0; i < STEP_FIELDS; i++)
-        memcpy(s->packed + i * n, s->token + i * (size_t)s->max_rows, n * sizeof(int32_t));
-    if (paths) pack_paths(s, s->packed + STEP_FIELDS * n, s->packed + (STEP_FIELDS + 1) * n);
+    pack_fields(s, s->packed, n);
+    if (paths) pack_paths(s, n_rows, s->packed + STEP_FIELDS * n, s->packed + (STEP_FIELDS + 1) * n);
     o->upload(q, to, s->packed, n_fields * n * sizeof(int32_t));
     for (int i = 0; i < s->n_given; i++) /* ids travel as floats do: 4 bytes each */
         o->copy_rows(q, dev_at(at[0], (size_t)s->given[i].first * sizeof(int32_t)), s->given[i].n, s->given[i].ids,
                      s->given[i].n, (dev){0}, 1, s->given[i].n);
     *want = at[7];
-    return (step_rows){.n_rows  = s->n_rows,
+    return (step_rows){.n_rows  = n_rows,
                        .token   = at[0],
                        .pos     = at[1],
                        .lane    = at[2],

@@ -43,9 +43,10 @@ typedef struct {
 void step_init(step *s, int max_rows); /* max_rows: from 1 to STEP_MAX_ROWS */
 void step_deinit(step *s);             /* accepts a zeroed step */
 /* Enqueues the upload of the rows in one piece to `to`, which has step_bytes(max_rows) bytes. Sets *want to the address
- * of `want` there. s must not change until the upload is done. paths: also step_rows.before and kept, for
- * targets with states. */
-step_rows step_upload(const step *s, const ops *o, queue *q, dev to, bool paths, dev *want);
+ * of `want` there. s must not change until the upload is done. n_rows: at least those of s, at most max_rows; the
+ * rows after those of s are padding (ops.padding), and `want` is padded to n_rows with row 0. paths: also
+ * step_rows.before and kept, for targets with states. */
+step_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, dev to, bool paths, dev *want);
 size_t    step_bytes(int max_rows);
 
 void step_clear(step *s); /* removes all rows */
@@ -125,6 +126,9 @@ struct target {
      * rows is undefined then. */
     bool (*step)(target *t, kv_pool *kv, const step *s, err *e);
     dev hidden;
+    /* Enqueues steps of padding rows alone, so that the backend records the steps of all sizes that it records, and no
+     * later step has to. Changes no K/V. NULL: nothing is recorded. Allocates: not inside a step. */
+    void (*warm)(target *t, kv_pool *kv);
     /* Enqueues the softcapped logits [n][n_vocab] of wanted rows first .. first + n - 1 into `logits`, which the next
      * call overwrites. n <= HEAD_ROWS. */
     void (*head)(target *t, int first, int n);

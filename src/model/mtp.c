@@ -21,6 +21,7 @@
 #include "model/config_value.h"
 #include "model/draft_chain.h"
 #include "model/gemma4_roles.h"
+#include "ops/joined.h"
 
 #include <assert.h>
 
@@ -318,13 +319,17 @@ static void attention_block(mtp *m, int l, kv_pool *pool, const step_rows *r)
     const ops           *o    = m->d.t->o;
     queue               *q    = m->d.t->q;
     const kv_donor      *from = &m->d.t->donor[c->sliding[l]];
-    int                  D = c->head_dim[l], n = r->n_rows;
+    int                  n    = r->n_rows;
+    head_rows            h    = {.q       = m->s.q,
+                                 .w_q     = y->n_q,
+                                 .rope    = c->sliding[l] ? m->rope_sliding : m->rope_full,
+                                 .n_heads = c->n_heads,
+                                 .c       = kv_pool_class(pool, from->kv_class),
+                                 .eps     = c->eps};
     o->rms_norm(q, m->s.n, m->s.x, y->n_in, n, c->n_embd, c->eps);
     o->matmul(q, m->s.q, y->q, m->s.n, n);
-    o->rms_norm(q, m->s.q, m->s.q, y->n_q, n * c->n_heads, D, c->eps);
-    o->rope(q, m->s.q, r, c->n_heads, D, c->sliding[l] ? &m->rope_sliding : &m->rope_full);
-    o->attention(q, m->s.heads, m->s.q, c->n_heads, kv_pool_class(pool, from->kv_class), from->kv_layer, r, 1.0f,
-                 c->sliding[l] ? c->window : 0);
+    ops_heads(o, q, &h, r);
+    o->attention(q, m->s.heads, m->s.q, c->n_heads, h.c, from->kv_layer, r, 1.0f, c->sliding[l] ? c->window : 0);
     o->matmul(q, m->s.f, y->o, m->s.heads, n);
     o->rms_norm_add(q, m->s.u, m->s.x, m->s.f, y->n_post_attn, n, c->n_embd, c->eps, 1);
 }
@@ -338,8 +343,7 @@ static void dense_block(mtp *m, int l, int n)
     queue               *q = m->d.t->q;
     int                  F = c->n_ff[l];
     o->rms_norm(q, m->s.n, m->s.u, y->n_pre_ff, n, c->n_embd, c->eps);
-    o->matmul(q, m->s.gate, y->gate, m->s.n, n);
-    o->matmul(q, m->s.up, y->up, m->s.n, n);
+    ops_matmuls(o, q, (dev[]){m->s.gate, m->s.up}, (const weight *[]){y->gate, y->up}, 2, m->s.n, n);
     o->gated(q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, ACT_GELU_TANH);
     o->matmul(q, m->s.f, y->down, m->s.gate, n);
     o->rms_norm_add(q, m->s.x, m->s.u, m->s.f, y->n_post_ff, n, c->n_embd, c->eps, y->scalar);
@@ -381,12 +385,15 @@ static void draft_pass(mtp *m, kv_pool *kv, const step_rows *r, bool first)
     head(m, n);
 }
 
+/* The rows after those of r are padding, or those of lanes that want no more draft tokens. */
 static void forward(mtp *m, kv_pool *kv, const step_rows *r, bool first)
 {
     const ops *o   = m->d.t->o;
-    uint64_t   key = graph_key_at(kv_pool_key(kv), m);
-    key            = graph_key(graph_key(key, (uint64_t)r->n_rows), first);
-    for (bool done = o->replay(m->d.t->q, key); !done; done = o->record_end(m->d.t->q)) draft_pass(m, kv, r, first);
+    step_rows  all = *r;
+    all.n_rows     = graph_rows(o, r->n_rows, m->max_rows);
+    uint64_t key   = graph_key_at(kv_pool_key(kv), m);
+    key            = graph_key(graph_key(key, (uint64_t)all.n_rows), first);
+    for (bool done = o->replay(m->d.t->q, key); !done; done = o->record_end(m->d.t->q)) draft_pass(m, kv, &all, first);
 }
 
 /* --- lanes --------------------------------------------------------------------------------------*/
@@ -435,14 +442,23 @@ static bool mtp_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 /* --- a round of drafting ------------------------------------------------------------------------*/
 static bool can_draft(const draft_job *j) { return j->lane->known && j->lane->n_pos == j->n_text - 1; }
 
-/* Uploads positions and lanes, which stay the same for the whole round. */
-static bool begin_pass(drafter *d, const draft_group *g, int depth, step_rows *out, err *e)
+/* Returns the rows that upload_rows uploaded; no slot is written and no parent is read. */
+static step_rows rows_of(const mtp *m)
 {
-    mtp            *m    = (mtp *)d;
-    draft_step_rows r    = {0};
-    dev             rows = m->s.rows, pos = dev_at(rows, offsetof(draft_step_rows, pos));
-    (void)e;
-    for (int i = 0; depth == 0 && i < g->n; i++) {
+    dev rows = m->s.rows, pos = dev_at(rows, offsetof(draft_step_rows, pos));
+    return (step_rows){.token = rows,
+                       .pos   = pos,
+                       .lane  = dev_at(rows, offsetof(draft_step_rows, lane)),
+                       .slot  = pos,
+                       .root  = pos,
+                       .last  = dev_at(rows, offsetof(draft_step_rows, last))};
+}
+
+static void upload_rows(mtp *m, const draft_group *g)
+{
+    draft_step_rows r = {0};
+    for (int i = g->n; i < HEAD_ROWS; i++) r.token[i] = r.lane[i] = r.last[i] = -1; /* padding */
+    for (int i = 0; i < g->n; i++) {
         const draft_job *j = g->job[i];
         r.token[i]         = j->text[j->n_text - 1];
         r.pos[i]           = j->n_text - 1;
@@ -451,14 +467,28 @@ static bool begin_pass(drafter *d, const draft_group *g, int depth, step_rows *o
         r.place[i]         = j->lane->place;
         assert(r.token[i] >= 0 && r.token[i] < m->c.n_vocab);
     }
-    if (depth == 0) d->t->o->upload(d->t->q, rows, &r, sizeof r);
-    *out = (step_rows){.token = rows, /* no slot is written and no parent is read */
-                       .pos   = pos,
-                       .lane  = dev_at(rows, offsetof(draft_step_rows, lane)),
-                       .slot  = pos,
-                       .root  = pos,
-                       .last  = dev_at(rows, offsetof(draft_step_rows, last))};
+    m->d.t->o->upload(m->d.t->q, m->s.rows, &r, sizeof r);
+}
+
+/* Positions and lanes stay the same for the whole round. */
+static bool begin_pass(drafter *d, const draft_group *g, int depth, step_rows *out, err *e)
+{
+    mtp *m = (mtp *)d;
+    (void)e;
+    if (depth == 0) upload_rows(m, g);
+    *out = rows_of(m);
     return true;
+}
+
+/* The second time a pass is recorded. */
+static void mtp_warm(drafter *d, kv_pool *kv)
+{
+    mtp      *m = (mtp *)d;
+    step_rows r = rows_of(m);
+    kv_pool_flush(kv, d->t->q);
+    upload_rows(m, &(draft_group){.n = 0});
+    for (r.n_rows = 0; (r.n_rows = graph_rows_after(d->t->o, r.n_rows, m->max_rows)) > 0;)
+        for (int i = 0; i < 4; i++) forward(m, kv, &r, i % 2 == 0);
 }
 
 static void run_pass(drafter *d, kv_pool *kv, const step_rows *r, int depth) { forward((mtp *)d, kv, r, depth == 0); }
@@ -529,6 +559,7 @@ bool mtp_open(drafter **out, target *t, const checkpoint *cp, const drafter_opti
                           .cut       = mtp_cut,
                           .observe   = mtp_observe,
                           .draft     = mtp_draft,
+                          .warm      = mtp_warm,
                           .close     = mtp_close};
     bool ok   = read_config(m, cp, e) && check_fit(m, e);
     if (ok) init_drafter(m, opt);

@@ -71,6 +71,21 @@ bool ops_check_kv(const ops *o, cache_types t, int head_dim, err *e)
     return cache_types_check(t, head_dim, e);
 }
 
+const int graph_buckets[GRAPH_BUCKETS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, GRAPH_MAX_ROWS};
+
+int graph_rows(const ops *o, int n, int max)
+{
+    int i = 0;
+    if (!o->padding || n > GRAPH_MAX_ROWS) return n;
+    while (graph_buckets[i] < n) i++;
+    return graph_buckets[i] < max ? graph_buckets[i] : max;
+}
+
+int graph_rows_after(const ops *o, int rows, int max)
+{
+    return o->padding && rows < max && rows < GRAPH_MAX_ROWS ? graph_rows(o, rows + 1, max) : 0;
+}
+
 bool ops_no_replay(queue *q, uint64_t key)
 {
     (void)q, (void)key;

@@ -56,7 +56,7 @@ typedef struct {
     int n_rows;
     dev token;  /* vocabulary id; -1: embed does not write the row */
     dev pos;    /* position in its own sequence */
-    dev lane;   /* index of its page table */
+    dev lane;   /* index of its page table; -1: a padding row (ops.padding) */
     dev slot;   /* slot of its K/V in the pages of the lane */
     dev parent; /* row of this step that precedes it in its sequence; read for positions from root on only */
     dev root;   /* positions below this are in the slot of the same number */
@@ -240,6 +240,12 @@ typedef struct { /* Experts that `router` chooses by logits: y[row][slot] = down
 
 typedef enum { ASIDE_BEGIN, ASIDE_END, ASIDE_JOIN } aside_part; /* see ops.aside */
 
+typedef struct {
+    int      n;        /* recordings that are kept */
+    size_t   bytes;    /* device memory that they take */
+    uint64_t recorded; /* sequences that were recorded since the queue was made */
+} graph_counts;
+
 enum { QUEUE_MARKS = 8 };
 typedef struct queue queue; /* ops in order; defined by each backend */
 typedef struct {            /* maximum sizes, which determine the scratch of a queue; larger ones must not be passed */
@@ -295,6 +301,13 @@ struct ops {
      * keys. */
     bool (*replay)(queue *q, uint64_t key);
     bool (*record_end)(queue *q);
+    /* Optional, both: NULL for backends that do not record.
+     * padding: from here on, rows whose `lane` is negative are padding: no expert is computed for them. NULL (.p): no
+     * row is padding. A recorded step has a number of rows from graph_buckets, and its last rows may be padding, with
+     * lane -1, token -1 and last -1: they store no K/V, attend to nothing, and their results are undefined.
+     * recordings: counts for metrics and tests. */
+    void (*padding)(queue *q, dev lane);
+    graph_counts (*recordings)(const queue *q);
 
     /* y[r] = table[ids[r]] * scale; rows with an id < 0 are not written */
     void (*embed)(queue *q, dev y, const weight *table, dev ids, int n_rows, float scale);
@@ -397,7 +410,15 @@ struct ops {
 };
 
 /* Steps with more rows than this are not recorded: the time to enqueue their ops does not matter. */
-enum { GRAPH_MAX_ROWS = 64 };
+enum { GRAPH_MAX_ROWS = 64, GRAPH_BUCKETS = 12 };
+/* Numbers of rows of recorded steps, ascending, so that few recordings serve all steps. */
+extern const int graph_buckets[GRAPH_BUCKETS];
+/* Returns the number of rows that a step of n >= 1 rows runs with, at most max >= n: the next bucket if the backend
+ * records it, otherwise n. */
+int graph_rows(const ops *o, int n, int max);
+/* Returns the next larger result of graph_rows after `rows`, 0 at first; 0: there is none, or the backend does not
+ * record. For recording all steps in advance. */
+int graph_rows_after(const ops *o, int rows, int max);
 /* Return `key` extended by a number or an address. A key for replay starts as any number. */
 static inline uint64_t graph_key(uint64_t key, uint64_t part)
 {

@@ -200,6 +200,10 @@ static void show_stats(sched *s)
     st->prefix_hits       = tree.hits;
     st->prefix_misses     = tree.misses;
     st->prefix_evicted    = tree.evicted;
+    graph_counts graphs   = spec_recordings(s->opt.spec);
+    st->graphs            = graphs.n;
+    st->graph_bytes       = graphs.bytes;
+    st->graphs_recorded   = (int64_t)graphs.recorded;
     pthread_mutex_lock(&s->lock);
     s->shown = *st;
     pthread_mutex_unlock(&s->lock);

@@ -326,7 +326,8 @@ static bool open_engine(tandem *t, const tandem_options *o, const engine_extra *
     t->info.path  = keep_name(t, o->path);
     t->info.shown = keep_name(t, o->shown ? o->shown : o->path);
     if (!open_settings(t, o, x->changed, &s, e) || !choose_kv_types(&t->kv, o, &s, e) || !open_files(t, o, x, e) ||
-        !settings_check_device(&s, t->m.model->o->name, e) || !open_lanes(t, o, &s, e) || !add_drafters(t, o, &s, e))
+        !settings_check_device(&s, t->m.model->o->name, e) || !open_lanes(t, o, &s, e) || !add_drafters(t, o, &s, e) ||
+        !spec_warm(t->m.spec, e))
         return false;
     fill_info(t, o);
     make_fingerprint(t, &s);

@@ -352,6 +352,14 @@ static void put_cache(page *p, const tandem_stats *s)
            (double)s->prefix_evicted);
 }
 
+static void put_graphs(page *p, const tandem_stats *s)
+{
+    single(p, OURS, "gauge", "graphs", "Recorded steps and drafts of a GPU.", (double)s->graphs);
+    single(p, OURS, "gauge", "graph_bytes", "Device memory of recorded steps and drafts.", (double)s->graph_bytes);
+    single(p, OURS, "counter", "graphs_recorded_total", "Steps and drafts recorded since the start, by no request.",
+           (double)s->graphs_recorded);
+}
+
 /* Writes the positions up to the longest draft so far. */
 static void put_places(page *p, int n_prefixes, const char *name, const char *help, const int64_t *tried,
                        const int64_t *x)
@@ -584,6 +592,7 @@ static void put_all(page *p, const metrics *m, const metrics_view *v)
     put_admission(p, s);
     put_tokens(p, s);
     put_cache(p, s);
+    put_graphs(p, s);
     put_speculation(p, s);
     put_routes(p, s);
     put_histograms(p, &m->all);

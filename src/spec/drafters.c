@@ -245,11 +245,13 @@ static void take_drafter(spec_lane *l, drafter_kind i)
     err         why = {0};
     l->uses[i]      = false;
     if (!is_requested(l, i) || !k->given || k->failed || k->parked) return;
-    if (!k->d && !open_slot(l->s, k, &why)) {
+    bool opened = !k->d;
+    if (opened && !open_slot(l->s, k, &why)) {
         k->failed = true;
         note_problem(l->s, k, &why);
         return;
     }
+    if (opened) warm_again(l->s);
     if (!l->draft_lane[i] && !k->d->lane_new(k->d, &l->draft_lane[i], &why)) {
         note_problem(l->s, k, &why);
         return;
@@ -305,6 +307,7 @@ static void park_slot(spec *s, drafter_kind i)
     k->parked   = true;
     s->slot_changes++;
     close_slot(s, i);
+    if (k->was_open) warm_again(s);
 }
 
 static bool unpark_slot(spec *s, drafter_kind i, err *e)
@@ -322,6 +325,7 @@ static bool unpark_slot(spec *s, drafter_kind i, err *e)
         if (e) *e = why;
         return false;
     }
+    warm_again(s);
     for (int n = 0; n < s->opt.max_lanes; n++)
         if (s->lanes[n]) retake_drafter(s->lanes[n], i);
     return true;

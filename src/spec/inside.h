@@ -41,6 +41,7 @@ struct spec {
     draft_slot       slots[DRAFTER_KINDS];
     checkpoint_list *file_lists; /* lists of the drafters' files, linked by next */
     unsigned         slot_changes;
+    bool             warm;  /* spec_warm was called */
     spec_lane      **lanes; /* [max_lanes], NULL where free */
     cost_table       cost;
 
@@ -173,6 +174,8 @@ void lane_drafter_failed(spec_lane *l, drafter_kind k, const err *why);
 /* Excludes the drafters with K/V of their own from this lane's request, because there is no room for it. */
 void lane_no_room_for_draft(spec_lane *l, drafter_kind k); /* ends the use of the drafter, with a warning */
 void close_drafters(spec *s);
+
+void warm_again(spec *s); /* warm.c: repeats spec_warm if it was called: keys of recordings have changed */
 
 /* plan.c */
 /* Returns the plan, shortened to what the lane can do with at most room_rows draft tokens. */

@@ -99,7 +99,12 @@ size_t            spec_kv_pinned(const spec *s); /* bytes that lanes use and tha
 size_t            spec_kv_bytes_total(const spec *s); /* bytes of the pool; 0: it was lost when a drafter was opened */
 size_t            spec_kv_reserved(const spec *s);    /* bytes reserved for admitted requests */
 kv_prefix_stats   spec_prefix_stats(const spec *s);   /* all 0 without a prefix cache */
-void              spec_forget(spec *s);               /* removes from the prefix cache all that lanes do not use */
+/* Records steps and drafts of all sizes in advance, where the backend records, and again whenever a drafter is opened
+ * or closed, so that no request waits for it. Call it when the drafters were added, before the first request. Fails
+ * when the device does. */
+bool         spec_warm(spec *s, err *e);
+graph_counts spec_recordings(const spec *s); /* all 0 where nothing is recorded */
+void         spec_forget(spec *s);           /* removes from the prefix cache all that lanes do not use */
 
 typedef struct {
     const char       *path;  /* a file or directory that checkpoint_open accepts */

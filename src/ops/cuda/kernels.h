@@ -56,7 +56,7 @@ typedef struct {
     cuda_run      *run;       /* written: [n_runs]; n is 0 after the last run */
     int            n_runs;    /* maximum of runs */
     int            run_pairs; /* maximum of pairs of a run */
-    const int32_t *id;        /* [n_pairs]: matrix of a pair */
+    const int32_t *id;        /* [n_pairs]: matrix of a pair; -1: none, the pair is left out */
     int            n_pairs, n_mats;
 } cuda_group_args;
 
@@ -65,6 +65,8 @@ typedef struct {
     float       *w;              /* written: the same shape */
     const float *logits, *scale; /* [n_rows][n_experts], [n_experts]; scale NULL: 1 */
     int          n_experts, n_slots;
+    /* [n_rows]: a row with a negative one is padding and gets ids of -1. NULL: none is. Not used for one row. */
+    const int32_t *lane;
 } cuda_router_args;
 enum { ROUTER_EXPERTS = 1024, CHOICE_EXPERTS = 512, CHOICE_SLOTS = 32 }; /* at most; choice: in a matmul that chooses */
 

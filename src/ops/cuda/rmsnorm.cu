@@ -182,6 +182,10 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
     if (!is_v) by.load(is_q ? a.w_q : a.w_k, dim);
     let_next_start();
     if (!a.settled) wait_for_previous();
+    if (!is_q && a.lane[row] < 0) { /* padding; the whole block */
+        if (a.settled) wait_for_previous();
+        return;
+    }
     cache_type type = is_v ? a.c.types.v : a.c.types.k;
     char      *to   = is_q   ? NULL
                       : is_v ? cache_v(a.c, a.layer, head, a.lane[row], a.slot[row])

@@ -2,16 +2,27 @@
 
 enum { GROUP_THREADS = 256, CHOICE_WARPS = 32 };
 
+/* Chooses the experts of a row; by a warp. room: as for choice::make. */
+static __device__ inline void choose(const cuda_router_args &a, size_t row, uint32_t *room, int lane)
+{
+    int32_t *id = a.id + row * a.n_slots;
+    float   *w  = a.w + row * a.n_slots;
+    choice   c;
+    if (a.lane && a.lane[row] < 0) {
+        choice::put_none(id, w, a.n_slots, lane);
+        return;
+    }
+    c.make<ROUTER_EXPERTS>(room, a.logits + row * a.n_experts, a.n_experts, a.n_slots, lane);
+    c.put(id, w, a.scale, a.n_slots, lane);
+}
+
 /* A warp per row. */
 static __global__ void router_kernel(cuda_router_args a)
 {
     DYNAMIC_SHARED(uint32_t, room);
-    size_t row = blockIdx.x;
-    choice c;
     let_next_start();
     wait_for_previous();
-    c.make<ROUTER_EXPERTS>(room, a.logits + row * a.n_experts, a.n_experts, a.n_slots, threadIdx.x);
-    c.put(a.id + row * a.n_slots, a.w + row * a.n_slots, a.scale, a.n_slots, threadIdx.x);
+    choose(a, blockIdx.x, room, threadIdx.x);
 }
 
 extern "C" cudaError_t cuda_router(cudaStream_t s, const cuda_router_args *a, int n_rows)
@@ -30,7 +41,8 @@ static __device__ inline void group_pairs(int32_t *at, const cuda_group_args &a)
 {
     int32_t *first = at + a.n_mats, *runs = first + a.n_mats;
     int      lane = threadIdx.x % WARP, n_threads = blockDim.x;
-    for (int i = threadIdx.x; i < a.n_pairs; i += n_threads) atomicAdd(&at[a.id[i]], 1);
+    for (int i = threadIdx.x; i < a.n_pairs; i += n_threads)
+        if (a.id[i] >= 0) atomicAdd(&at[a.id[i]], 1);
     __syncthreads();
     if (threadIdx.x < WARP) {
         int pairs = 0, n = 0;
@@ -51,7 +63,8 @@ static __device__ inline void group_pairs(int32_t *at, const cuda_group_args &a)
         for (int r = n + lane; r < a.n_runs; r += WARP) a.run[r].n = 0;
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < a.n_pairs; i += n_threads) a.order[atomicAdd(&at[a.id[i]], 1)] = i;
+    for (int i = threadIdx.x; i < a.n_pairs; i += n_threads)
+        if (a.id[i] >= 0) a.order[atomicAdd(&at[a.id[i]], 1)] = i;
     __syncthreads();
     for (int m = threadIdx.x; m < a.n_mats; m += n_threads)
         for (int from = first[m], r = runs[m]; from < at[m]; from += a.run_pairs, r++) {
@@ -85,15 +98,13 @@ extern "C" cudaError_t cuda_group_pairs(cudaStream_t s, const cuda_group_args *a
 static __global__ void __launch_bounds__(CHOICE_WARPS *WARP) route_kernel(cuda_router_args a, cuda_group_args g)
 {
     DYNAMIC_SHARED(int32_t, route_shared); /* for group_pairs, then for each warp's choice */
-    int    warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    choice c;
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     let_next_start();
     for (int m = threadIdx.x; m < g.n_mats; m += (int)blockDim.x) route_shared[m] = 0;
     wait_for_previous();
     for (int row = warp; row < g.n_pairs / a.n_slots; row += (int)blockDim.x / WARP) {
         uint32_t *room = (uint32_t *)route_shared + 3 * g.n_mats + warp * choice::words(a.n_slots);
-        c.make<ROUTER_EXPERTS>(room, a.logits + (size_t)row * a.n_experts, a.n_experts, a.n_slots, lane);
-        c.put(a.id + (size_t)row * a.n_slots, a.w + (size_t)row * a.n_slots, a.scale, a.n_slots, lane);
+        choose(a, (size_t)row, room, lane);
         __syncwarp(); /* the room may be written again */
     }
     __syncthreads();

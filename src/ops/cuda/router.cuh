@@ -84,6 +84,11 @@ struct choice {
         }
         __syncwarp();
     }
+    /* Writes those of a padding row. */
+    static __device__ inline void put_none(int32_t *id, float *w, int n_slots, int lane)
+    {
+        for (int slot = lane; slot < n_slots; slot += WARP) id[slot] = -1, w[slot] = 0;
+    }
     /* Writes a row's ids and weights; scale may be NULL. */
     __device__ inline void put(int32_t *id, float *w, const float *scale, int n_slots, int lane) const
     {

@@ -358,7 +358,7 @@ static __device__ int32_t pick(const float *z, int n, const sample_params &p)
     return block_best(best).id;
 }
 
-/* How a row's pick is made. */
+/* The way in which a row's pick is made. */
 enum sample_way {
     WAY_FEW,   /* it depends on the highest logits alone */
     WAY_ALONE, /* temperature alone */
@@ -441,12 +441,24 @@ struct score_search {
         scored x = {z + sampling_noise_of(bits), id};
         if (better(x, best)) best = x;
     }
+    /* By a whole block: starts from the token of a key, so that few others can win. key: of thread 0; may be 0 */
+    __device__ inline void start(u64 top)
+    {
+        __shared__ scored first;
+        if (threadIdx.x == 0) {
+            if (top) offer((double)logit_of_key(top) / temp, token_of_key(top));
+            first = best;
+        }
+        __syncthreads();
+        best = first;
+    }
 };
 
 /* The best score of the logits [from, to), for WAY_ALONE. */
 static __device__ void slice_score(scored *out, const float *z, int from, int to, const sample_params &p)
 {
     score_search search(p);
+    search.start(block_top(own_top(z, from, to)));
     for (int i = from + (int)threadIdx.x; i < to; i += PICK_THREADS)
         if (isfinite(z[i])) search.offer((double)z[i] / search.temp, i);
     search.best = block_best(search.best);
@@ -495,20 +507,20 @@ static __global__ void __launch_bounds__(PICK_THREADS)
 
 /* --- top-p and min-p ------------------------------------------------------------------------------*/
 
-/* A row's logits by distance from the largest. How wide the bins are changes no result. */
+/* A row's logits by distance from the largest. The width of bins changes no result. */
 struct wide_view {
+    u64    top;             /* the largest key; 0: no logit is finite */
     double z_max, per_unit; /* bins per unit of logit / temp */
-    bool   there;           /* some logit is finite */
 
     /* By a whole block. */
     __device__ inline wide_view(const sample_row *r, const sample_params &p)
     {
         int lane = threadIdx.x % WARP;
         static_assert((int)SAMPLE_SLICES == (int)WARP, "a lane per slice");
-        u64 worst = r->worst[lane], top = warp_top(r->best[lane][0]), low = warp_top(worst ? ~worst : 0);
-        there        = top != 0;
-        z_max        = there ? (double)logit_of_key(top) / (double)p.temp : 0;
-        double range = there ? z_max - (double)logit_of_key(~low) / (double)p.temp : 0;
+        u64 worst = r->worst[lane], low = warp_top(worst ? ~worst : 0);
+        top          = warp_top(r->best[lane][0]);
+        z_max        = top ? (double)logit_of_key(top) / (double)p.temp : 0;
+        double range = top ? z_max - (double)logit_of_key(~low) / (double)p.temp : 0;
         per_unit     = BINS / (range < 32 ? range + 0x1p-20 : 32);
     }
     /* x: logit / temp - z_max */
@@ -607,6 +619,7 @@ static __global__ void __launch_bounds__(WIDE_THREADS)
     wide_end     end     = p.top_p < 1 ? end_of(r, (double)p.top_p) : wide_end{BINS, 0, 0};
     double       z_floor = p.min_p > 0 ? v.z_max + sampling_math_log((double)p.min_p) : -INFINITY;
     score_search search(p);
+    search.start(v.top); /* it passes all filters */
     for (int i = from + (int)threadIdx.x; i < to; i += WIDE_THREADS) {
         double zi = (double)z[i] / search.temp;
         if (!isfinite(z[i])) continue;
@@ -630,7 +643,7 @@ static __device__ int32_t pick_wide(const sample_row *r, const sample_params &p)
     int       n   = (int)r->n_listed;
     auto      key = [&](int i) { return r->listed[i]; };
     auto share = [&](int i) { return sampling_share((double)logit_of_key(r->listed[i]) / (double)p.temp - v.z_max); };
-    if (!v.there) return -1;
+    if (!v.top) return -1;
     u64          floor   = n > 0 ? find_floor(n, key, share, r->need, r->above) : 1;
     double       z_floor = p.min_p > 0 ? v.z_max + sampling_math_log((double)p.min_p) : -INFINITY;
     score_search search(p);

@@ -65,8 +65,9 @@ struct queue {
     landed         landed[MAX_LANDED]; /* downloads since the last sync */
     int            n_landed;
     graph_cache    graphs;
-    cudaError_t    error;  /* the first */
-    const char    *failed; /* in which op */
+    const int32_t *padding; /* lanes of the rows, see ops.padding; NULL: no row is padding */
+    cudaError_t    error;   /* the first */
+    const char    *failed;  /* in which op */
 };
 
 /* --- queues ---------------------------------------------------------------------------------------*/
@@ -346,6 +347,13 @@ static bool op_record_end(queue *q)
     return graph_record_end(&q->graphs, on(q));
 }
 
+static void op_padding(queue *q, dev lane) { q->padding = lane.p; }
+
+static graph_counts op_recordings(const queue *q)
+{
+    return (graph_counts){.n = graph_count(&q->graphs), .bytes = q->graphs.bytes, .recorded = q->graphs.recorded};
+}
+
 static void op_aside(queue *q, aside_part part)
 {
     if (part == ASIDE_BEGIN) {
@@ -586,16 +594,16 @@ static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_
 
 static void op_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
 {
-    cuda_router_args a = {id.p, w.p, logits.p, expert_scale.p, n_experts, n_slots};
+    cuda_router_args a = {id.p, w.p, logits.p, expert_scale.p, n_experts, n_slots, q->padding};
     assert(n_slots <= n_experts && n_experts <= ROUTER_EXPERTS);
     wrote_f32(q, id, n_rows, n_slots);
     wrote_f32(q, w, n_rows, n_slots);
     if (n_rows > 0) note_status(q, "router", cuda_router(on(q), &a, n_rows));
 }
 
-static cuda_router_args router_args(const expert_rows *e)
+static cuda_router_args router_args(const queue *q, const expert_rows *e)
 {
-    return (cuda_router_args){e->id.p, e->w.p, e->logits.p, e->expert_scale.p, e->n_experts, e->n_slots};
+    return (cuda_router_args){e->id.p, e->w.p, e->logits.p, e->expert_scale.p, e->n_experts, e->n_slots, q->padding};
 }
 
 static void wrote_chosen(queue *q, const expert_rows *e, int n_rows)
@@ -607,7 +615,7 @@ static void wrote_chosen(queue *q, const expert_rows *e, int n_rows)
 /* The choice of several rows' experts, and the order of the pairs. */
 static void route(queue *q, const expert_rows *e, int n_rows)
 {
-    cuda_router_args r = router_args(e);
+    cuda_router_args r = router_args(q, e);
     cuda_group_args  g = group_args(q, e->id, n_rows * e->n_slots, e->n_experts);
     wrote_chosen(q, e, n_rows);
     if (n_rows > 1 && e->down->n_mats == e->n_experts && cuda_route_fits(n_rows, e->n_experts, e->n_slots)) {
@@ -622,7 +630,7 @@ static void experts_inner_one(queue *q, const expert_rows *e)
 {
     cuda_matmul_args a = experts_args(q, e->act, e->gate_up, false, e->id, 1, e->n_slots);
     a.x                = prepare_x(q, e->gate_up, e->x.p, 1);
-    a.router           = router_args(e);
+    a.router           = router_args(q, e);
     a.act              = (int)e->kind;
     a.gives            = true;
     note_status(q, "matmul_experts", cuda_matmul(on(q), e->gate_up->type, &a));
@@ -835,6 +843,8 @@ const ops cuda_table = {
     .between_s      = op_between_s,
     .replay         = op_replay,
     .record_end     = op_record_end,
+    .padding        = op_padding,
+    .recordings     = op_recordings,
     .embed          = op_embed,
     .matmul         = op_matmul,
     .matmul_experts = op_matmul_experts,

@@ -200,3 +200,50 @@ TEST(model_promise1_kv_q8_0) { check_model(t, MODEL(QUANT_Q8_0, 4, 0), cache_typ
 TEST(model_promise1_kv_q8_0_q4_0) { check_model(t, MODEL(QUANT_Q8_0, 0, 0), (cache_types){CACHE_Q8_0, CACHE_Q4_0}); }
 TEST(model_promise1_kv_q4_0) { check_model(t, MODEL(QUANT_Q8_0, 0, 64), cache_types_both(CACHE_Q4_0)); }
 TEST(model_promise1_kv_tq3) { check_model(t, MODEL(QUANT_Q8_0, 0, 64), cache_types_both(CACHE_TQ3)); }
+
+/* --- padding --------------------------------------------------------------------------------------*/
+/* A tree of n rows in which each has the row before it, or the one before that, as its parent. */
+static void run_tree(test_case *t, rig1 *g, const int32_t *id, int root, int n, float *out)
+{
+    err e = {0};
+    kv_seq_cut(g->lane[0], root);
+    CHECK_OK(kv_seq_grow(g->lane[0], root + n, &e), e);
+    step_clear(&g->s);
+    for (int i = 0; i < n; i++)
+        step_add_tree(&g->s, kv_seq_lane(g->lane[0]), root, i, i < 2 ? i - 1 : i - 1 - i % 2, id[i], i % 3 != 1);
+    run_step(t, g, out);
+}
+
+/* Steps of 1 to 65 rows, padded to buckets and recorded before, and the same steps as they are. */
+static void padded(test_case *t, const char *path, const test_backend *b, const int32_t *id)
+{
+    enum { ROOT = 20, MOST = 65 };
+    static float with[MOST * VOCAB], without[MOST * VOCAB];
+    rig1         g;
+    if (!open_rig(t, &g, path, b, cache_types_both(CACHE_F16))) return;
+    ops *o                               = (ops *)g.m->o;
+    void (*padding)(queue * q, dev lane) = o->padding;
+    prompt_in_chunks(t, &g, 0, id, ROOT, ROOT, NULL);
+    g.m->warm(g.m, g.kv);
+    for (int n = 1; n <= MOST; n += n < 8 ? 1 : n % 8 ? 9 : 1) {
+        uint64_t before = o->recordings ? o->recordings(g.m->q).recorded : 0;
+        run_tree(t, &g, id, ROOT, n, with);
+        if (o->recordings) CHECK_INT(o->recordings(g.m->q).recorded, before);
+        o->padding = NULL;
+        run_tree(t, &g, id, ROOT, n, without);
+        o->padding = padding;
+        same_bits(t, with, without, g.s.n_want, "padded, rows", n);
+    }
+    close_rig(&g);
+}
+
+TEST(model_promise1_padding_changes_nothing)
+{
+    test_backend b[TEST_BACKENDS_MAX];
+    int32_t      id[70];
+    uint64_t     r = 9;
+    char         path[512];
+    snprintf(path, sizeof path, "%s", tiny_model_write(MODEL(QUANT_Q8_0, 4, 0), "padding.gguf"));
+    for (size_t i = 0; i < COUNT(id); i++) id[i] = (int32_t)(test_rand(&r) % VOCAB);
+    for (int i = 1, n = test_backends(b); i < n; i++) padded(t, path, &b[i], id);
+}

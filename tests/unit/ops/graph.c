@@ -58,6 +58,43 @@ static void more_than_fit(rig *g)
 }
 TEST(graph_cache_is_bounded) { rig_each(t, more_than_fit); }
 
+static void rows_of_steps(rig *g)
+{
+    ops no = *g->o, yes = *g->o;
+    no.padding = NULL;
+    if (!yes.padding) yes.padding = (void (*)(queue *, dev))1; /* not called */
+    SAME(g, graph_rows(&no, 5, 256), 5);
+    SAME(g, graph_rows_after(&no, 0, 256), 0);
+    SAME(g, graph_rows(&yes, 1, 256), 1);
+    SAME(g, graph_rows(&yes, 5, 256), 6);
+    SAME(g, graph_rows(&yes, 5, 5), 5);
+    SAME(g, graph_rows(&yes, 33, 40), 40);
+    SAME(g, graph_rows(&yes, 64, 256), 64);
+    SAME(g, graph_rows(&yes, 65, 256), 65);
+    int n = 0, last = 0;
+    for (int rows = 0; (rows = graph_rows_after(&yes, rows, 256)) > 0; last = rows) SAME(g, rows, graph_buckets[n++]);
+    SAME(g, n, GRAPH_BUCKETS);
+    SAME(g, last, GRAPH_MAX_ROWS);
+    SAME(g, graph_rows_after(&yes, 4, 5), 5);
+    SAME(g, graph_rows_after(&yes, 5, 5), 0);
+}
+TEST(graph_rows_are_buckets) { rig_each(t, rows_of_steps); }
+
+static void counts(rig *g)
+{
+    dev  x = rig_new(g, N * sizeof(float)), y = rig_new(g, N * sizeof(float));
+    bool there;
+    if (!g->o->recordings) return;
+    for (int k = 0; k < 3; k++) check_triple(g, y, x, 1, 1, &there), check_triple(g, y, x, 1, 2, &there);
+    graph_counts c = g->o->recordings(g->q);
+    SAME(g, c.n, 2);
+    SAME(g, c.recorded, 2);
+    SAME(g, g->o->queue_reserve(g->q, &(queue_limits){.max_rows = 1}, NULL), true);
+    c = g->o->recordings(g->q);
+    SAME(g, c.n == 0 && c.bytes == 0 && c.recorded == 2, true);
+}
+TEST(graph_counts_what_was_recorded) { rig_each(t, counts); }
+
 static void cannot_record(rig *g)
 {
     dev  x = rig_new(g, N * sizeof(float)), y = rig_new(g, N * sizeof(float));

@@ -172,6 +172,43 @@ TEST(spec_waits_once_per_step)
     for (int i = 1, n = test_devices(device); i < n; i++) waits(t, device[i]);
 }
 
+/* --- recordings -----------------------------------------------------------------------------------*/
+static void check_nothing_recorded(test_case *t, loop *g)
+{
+    graph_counts before = spec_recordings(g->s);
+    for (int m = SPEC_OFF; m <= SPEC_AUTO; m++) {
+        text a = answer_with(t, g, m, prompt, N_PROMPT, 30);
+        CHECK_INT(a.n, 30);
+        CHECK_INT(spec_recordings(g->s).recorded, before.recorded);
+    }
+}
+
+static void recorded_in_advance(test_case *t, const char *device)
+{
+    loop g;
+    err  e = {0};
+    if (open_loop(t, &g, 256, device) && add_both(t, &g) && CHECK_OK(spec_warm(g.s, &e), e)) {
+        graph_counts first = spec_recordings(g.s);
+        CHECK_INT(first.n > GRAPH_BUCKETS && first.bytes > 0, g.m->o->padding != NULL);
+        check_nothing_recorded(t, &g);
+        spec_lane_end(g.l);
+        CHECK_OK(spec_park(g.s, SPEC_DFLASH, &e), e);
+        check_nothing_recorded(t, &g);
+        spec_lane_end(g.l);
+        CHECK_OK(spec_unpark(g.s, SPEC_DFLASH, &e), e);
+        check_nothing_recorded(t, &g);
+        CHECK_INT(spec_recordings(g.s).recorded > first.recorded, g.m->o->padding != NULL);
+        CHECK_INT(spec_recordings(g.s).bytes, first.bytes); /* nothing is kept twice */
+    }
+    close_loop(&g);
+}
+
+TEST(spec_records_nothing_while_it_answers)
+{
+    const char *device[TEST_BACKENDS_MAX];
+    for (int i = 1, n = test_devices(device); i < n; i++) recorded_in_advance(t, device[i]);
+}
+
 /* --- all logits, or the best of them --------------------------------------------------------------*/
 static void (*real_head)(target *t, int first, int n);
 static void (*real_head_top)(target *t, int first, int n, int n_top);
