@@ -13,7 +13,7 @@ enum {
     WARM_UP_ROWS = 32, /* rows of a warm-up prefill */
 };
 
-const char *const cell_kinds[] = {"rows", "chain", "prefill"};
+const char *const cell_kinds[] = {"rows", "chain", "tree", "prefill"};
 
 struct cell_rig {
     target     *m;
@@ -60,7 +60,7 @@ bool cell_parse(cell *out, str line, err *e)
         c.kind = (cell_kind)k;
     }
     bool prefill = c.kind == CELL_PREFILL;
-    if (!known) return err_set(e, ERR_INPUT, "'%.*s' is none of rows, chain, prefill", STR_ARG(kind));
+    if (!known) return err_set(e, ERR_INPUT, "'%.*s' is none of rows, chain, tree, prefill", STR_ARG(kind));
     if (!next_number(&line, 1, prefill ? CELL_MAX_CONTEXT : CELL_MAX_ROWS, &c.rows, prefill ? "tokens" : "rows", e))
         return false;
     if ((!prefill || next_word(&(str){line.s, line.n}).n) &&
@@ -224,10 +224,23 @@ static bool make_pages(cell_rig *g, err *e)
 }
 
 /* --- steps ----------------------------------------------------------------------------------------*/
-static void add_row(cell_rig *g, int lane, int pos, bool want)
+/* Returns the token of the next row that is added. */
+static int32_t next_token(const cell_rig *g)
 {
     uint64_t r = sampling_mix(g->n_steps << 10 | (uint64_t)g->s.n_rows);
-    step_add(&g->s, kv_seq_lane(g->seq[lane]), pos, (int32_t)(r % (uint64_t)g->m->n_vocab), want);
+    return (int32_t)(r % (uint64_t)g->m->n_vocab);
+}
+
+static void add_row(cell_rig *g, int lane, int pos, bool want)
+{
+    step_add(&g->s, kv_seq_lane(g->seq[lane]), pos, next_token(g), want);
+}
+
+static void add_tree(cell_rig *g, const cell *c)
+{
+    int half = (c->rows + 1) / 2;
+    for (int i = 0; i < c->rows; i++)
+        step_add_tree(&g->s, kv_seq_lane(g->seq[0]), c->context, i, i < half ? i - 1 : i - half, next_token(g), true);
 }
 
 /* Reads the best token of each row, as greedy decoding does. */
@@ -258,7 +271,8 @@ static bool run_step(cell_rig *g, err *e)
 static bool run_rows(cell_rig *g, const cell *c, err *e)
 {
     step_clear(&g->s);
-    for (int i = 0; i < c->rows; i++)
+    if (c->kind == CELL_TREE) add_tree(g, c);
+    for (int i = 0; c->kind != CELL_TREE && i < c->rows; i++)
         add_row(g, c->kind == CELL_ROWS ? i : 0, c->context + (c->kind == CELL_ROWS ? 0 : i), true);
     return run_step(g, e);
 }

@@ -2,6 +2,7 @@
  *
  *      rows 8 512 4       8 lanes, one row each after 512 positions, 4 steps
  *      chain 8 512 4      one lane, 8 rows in a row after 512 positions, as verification has them, 4 steps
+ *      tree 32 8192 4     the same as a tree: half of the rows are a chain, from each of which one of the others branches
  *      prefill 512        one lane, a prompt of 512 tokens; "prefill 512 8192": after 8192 positions
  *
  * The context is not computed: its K/V is filled with fixed random numbers of realistic size. Every step is at the same
@@ -14,8 +15,8 @@
 
 enum { CELL_MAX_ROWS = 64, CELL_MAX_CONTEXT = 1 << 22, CELL_MAX_STEPS = 1 << 20 };
 
-typedef enum { CELL_ROWS, CELL_CHAIN, CELL_PREFILL } cell_kind; /* the three lines above */
-extern const char *const cell_kinds[];                          /* their names, by cell_kind */
+typedef enum { CELL_ROWS, CELL_CHAIN, CELL_TREE, CELL_PREFILL } cell_kind; /* the four lines above */
+extern const char *const cell_kinds[];                                     /* their names, by cell_kind */
 
 typedef struct {
     cell_kind kind;

@@ -9,6 +9,7 @@
 #include "figures/result.h"
 #include "ops/profile.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { MAX_LIST = 32, MAX_CELLS = 256, MAX_REPEATS = 1000, MAX_LINE = 256 };
@@ -18,7 +19,7 @@ static struct {
     shape_flags    shape;
     const char    *rows, *contexts, *prefill, *json, *label;
     int            steps, repeats;
-    bool           chain, ask, profile, repeats_given, no_hash;
+    bool           chain, tree, ask, profile, repeats_given, no_hash;
 } flags = {.engine   = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}},
            .shape    = SHAPE_DEFAULTS,
            .rows     = "1,2,4,8,16,32",
@@ -38,6 +39,7 @@ static const option opts[] = {
      .kind = OPT_FLAG,
      .dest = &flags.chain,
      .help = "all rows in one lane, as drafts are verified; otherwise a lane for each row"},
+    {.name = "tree", .kind = OPT_FLAG, .dest = &flags.tree, .help = "all rows in one lane, as a tree of drafts"},
     {.name = "steps",
      .kind = OPT_INT,
      .dest = &flags.steps,
@@ -62,7 +64,8 @@ static const option opts[] = {
      .kind = OPT_FLAG,
      .dest = &flags.ask,
      .help =
-         "cells from standard input, such as `rows 8 512 4` (rows, context, steps), `chain 8 512 4`, `prefill 512`; "
+         "cells from standard input, such as `rows 8 512 4` (rows, context, steps), `chain 8 512 4`, `tree 8 512 4`, "
+         "`prefill 512`; "
          "a JSON line for each"},
     OPT_LOGGING,
 };
@@ -84,6 +87,7 @@ typedef struct {
     cell_rig    *rig;
     measured    *cells;
     int          n_cells, n_contexts, context[MAX_LIST];
+    double       roof; /* bytes per second that the device reads and writes; 0: not known */
 } bench;
 
 static ops *profiled;
@@ -93,7 +97,30 @@ static ops *wrap_ops(ops *inner)
     return experts_watch(inner);
 }
 
+/* Measures the rate of memory: the best of several sums of two arrays that no cache holds. Returns 0 when there is no
+ * room for them. */
+static double measure_roof(target *m)
+{
+    enum { N = 1 << 26, TURNS = 5 };
+    const ops *o    = m->o;
+    double     best = 0;
+    dev        a = {0}, b = {0};
+    if (o->alloc(o, &a, N * sizeof(float), NULL) && o->alloc(o, &b, N * sizeof(float), NULL))
+        for (int i = 0; i < TURNS; i++) {
+            o->mark(m->q, 0);
+            o->add(m->q, a, a, b, N, 1);
+            o->mark(m->q, 1);
+            o->sync(m->q);
+            best = fmax(best, 3.0 * N * sizeof(float) / o->between_s(m->q, 0, 1));
+        }
+    o->free(o, a);
+    o->free(o, b);
+    return best;
+}
+
 /* --- cells ----------------------------------------------------------------------------------------*/
+static cell_kind kind_of_rows(void) { return flags.tree ? CELL_TREE : flags.chain ? CELL_CHAIN : CELL_ROWS; }
+
 static bool reserve_cell(bench *b, const cell *c, err *e)
 {
     ops_device d;
@@ -113,7 +140,7 @@ static void add_cell(bench *b, cell c)
 static bool choose_cells(bench *b, err *e)
 {
     int       rows[MAX_LIST], prompt[MAX_LIST], n_rows, n_prompts;
-    cell_kind kind = flags.chain ? CELL_CHAIN : CELL_ROWS;
+    cell_kind kind = kind_of_rows();
     if (!result_numbers(flags.rows, rows, MAX_LIST, &n_rows, 1, CELL_MAX_ROWS, e)) return err_wrap(e, "--rows");
     if (!result_numbers(flags.contexts, b->context, MAX_LIST, &b->n_contexts, 0, CELL_MAX_CONTEXT, e))
         return err_wrap(e, "--contexts");
@@ -136,7 +163,7 @@ static bool measure_cell(void *ctx, const measure_run *at, err *e)
     if (!cell_run(b->rig, &x->c, &x->ms[x->n++], experts ? &x->experts : NULL, e)) return false;
     if (!profiled) return true;
     printf("%s of %d after %d: %.3f ms\n", cell_kinds[x->c.kind], x->c.rows, x->c.context, x->ms[x->n - 1]);
-    ops_profile_print(profiled, stdout);
+    ops_profile_print(profiled, b->roof, stdout);
     return true;
 }
 
@@ -216,7 +243,7 @@ static bool write_json(bench *b, err *e)
     json_member_int(w, "repeats", flags.repeats);
     json_key(w, "series");
     json_begin_array(w);
-    for (int k = 0; k < b->n_contexts; k++) put_series(w, b, flags.chain ? CELL_CHAIN : CELL_ROWS, b->context[k]);
+    for (int k = 0; k < b->n_contexts; k++) put_series(w, b, kind_of_rows(), b->context[k]);
     put_series(w, b, CELL_PREFILL, 0);
     json_end(w);
     return result_end(&doc, flags.json, e);
@@ -270,6 +297,7 @@ static bool measure_rows(void *ctx, err *e)
     if (!cli_open_pages(&b->g, &flags.engine, e) ||
         !cell_rig_new(&b->rig, b->g.model, &flags.engine.kv.types, profiled, e))
         return false;
+    if (profiled) b->roof = measure_roof(b->g.model);
     if (flags.ask) return answer_stdin(b, e);
     if (flags.json && !provenance_file(&b->from, flags.shape.given ? NULL : flags.engine.path, !flags.no_hash, e))
         return false;
@@ -283,6 +311,7 @@ static bool check_flags(void *ctx)
     bench *b = ctx;
     err    e = {0};
     if (!bench_check_shape(&flags.shape, flags.engine.path, &usage)) return false;
+    if (flags.chain && flags.tree) return opt_usage(&usage, "--chain and --tree exclude each other"), false;
     if (flags.ask && (flags.json || flags.profile))
         return opt_usage(&usage, "--ask excludes --json and --profile"), false;
     if (!choose_cells(b, &e)) return opt_usage(&usage, "%s", e.text), false;

@@ -397,23 +397,26 @@ static int longer_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static void print_entry(const entry *x, double total, FILE *to)
+/* roof: bytes per second; 0: not known */
+static void print_entry(const entry *x, double total, double roof, FILE *to)
 {
     fprintf(to, "%-44s %7ld %10.3f %9.2f %5.1f%%", x->name, x->calls, 1e3 * x->seconds,
             1e6 * x->seconds / (double)x->calls, 100 * x->seconds / total);
-    if (x->bytes > 0) fprintf(to, " %8.1f", 1e-9 * x->bytes / x->seconds);
+    if (x->bytes > 0) fprintf(to, " %9.3f %8.1f", 1e-6 * x->bytes / (double)x->calls, 1e-9 * x->bytes / x->seconds);
+    if (x->bytes > 0 && roof > 0) fprintf(to, " %5.1f%%", 100 * x->bytes / x->seconds / roof);
     fprintf(to, "\n");
 }
 
-void ops_profile_print(const ops *o, FILE *to)
+void ops_profile_print(const ops *o, double roof, FILE *to)
 {
     profile *p     = profile_of(o);
     double   total = p->other.seconds;
     long     calls = p->other.calls;
     qsort(p->entries, (size_t)p->n, sizeof *p->entries, longer_first);
     for (int i = 0; i < p->n; i++) total += p->entries[i].seconds, calls += p->entries[i].calls;
-    fprintf(to, "%-44s %7s %10s %9s %6s %8s\n", "op", "calls", "ms", "us/call", "share", "GB/s");
-    for (int i = 0; i < p->n; i++) print_entry(&p->entries[i], total, to);
-    if (p->other.calls) print_entry(&p->other, total, to);
+    fprintf(to, "%-44s %7s %10s %9s %6s %9s %8s%s\n", "op", "calls", "ms", "us/call", "share", "MB/call", "GB/s",
+            roof > 0 ? "   roof" : "");
+    for (int i = 0; i < p->n; i++) print_entry(&p->entries[i], total, roof, to);
+    if (p->other.calls) print_entry(&p->other, total, roof, to);
     fprintf(to, "%-44s %7ld %10.3f\n", "all", calls, 1e3 * total);
 }

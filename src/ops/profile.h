@@ -14,7 +14,8 @@ ops *ops_profile(ops *inner);
 /* Clears the times. o: from ops_profile. */
 void ops_profile_clear(const ops *o);
 /* Prints a line per op and shape, the longest time first: calls, milliseconds, microseconds per call, share of all, and
- * for matmuls, embeddings and copies the rate in GB/s of the bytes read. For experts the rate is an upper bound: as if
- * no two rows shared one. After 512 different lines, further ones are added up as "other". o: from ops_profile. */
-void ops_profile_print(const ops *o, FILE *to);
+ * for matmuls, embeddings and copies the megabytes read per call, their rate in GB/s and its share of `roof`, the rate
+ * of the memory in bytes per second (0: not known, no such column). For experts these are upper bounds: as if no two
+ * rows shared one. After 512 different lines, further ones are added up as "other". o: from ops_profile. */
+void ops_profile_print(const ops *o, double roof, FILE *to);
 #endif

@@ -21,6 +21,7 @@ TEST(bench_cells_are_read)
         cell        c;
     } good[]                       = {{"rows 8 512 4", {CELL_ROWS, 8, 512, 4}},
                                       {"chain 64 0 1", {CELL_CHAIN, 64, 0, 1}},
+                                      {"tree 32 8192 4", {CELL_TREE, 32, 8192, 4}},
                                       {"  prefill   512 ", {CELL_PREFILL, 512, 0, 1}},
                                       {"prefill 100 32768", {CELL_PREFILL, 100, 32768, 1}}};
     static const char *const bad[] = {"",           "rows",          "rows 8",        "rows 8 512",   "rows 0 512 4",
@@ -57,7 +58,8 @@ static target *open_tiny(test_case *t, const char *device)
 
 static void run_cells(test_case *t, target *m)
 {
-    static const char *const text[] = {"rows 5 70 2", "chain 9 100 1", "prefill 300", "rows 1 0 1", "prefill 20 260"};
+    static const char *const text[] = {"rows 5 70 2", "chain 9 100 1", "tree 8 60 2",
+                                       "prefill 300", "rows 1 0 1",    "prefill 20 260"};
     cell_rig                *g      = NULL;
     err                      e      = {0};
     CHECK_OK(cell_rig_new(&g, m, &(kv_types)KV_TYPES_ALL(CACHE_F16), NULL, &e), e);

@@ -32,7 +32,7 @@ static void count_ops(test_case *t, const char *device)
         OP(&g, add, y, y, y, 32, 1);
         ops_matmuls(g.o, g.q, (dev[]){y, both}, (const weight *[]){w, w}, 2, x, 4);
         FILE *f = open_memstream(&table, &n);
-        ops_profile_print(g.o, f);
+        ops_profile_print(g.o, 1e12, f);
         fclose(f);
         check_line(t, table, "\nmatmul Q8_0 64 -> 32", inner->matmuls ? 3 : 5);
         if (inner->matmuls) check_line(t, table, "\nmatmuls Q8_0 64 -> 64 (2)", 1);
