@@ -10,8 +10,10 @@
  *
  * A burst: one user alone, then many together, then one alone again, who should be as fast as the first. */
 #include "base/clock.h"
+#include "base/num.h"
 #include "bench/arms.h"
 #include "bench/bench.h"
+#include "bench/oracle.h"
 #include "bench/rig.h"
 #include "figures/result.h"
 
@@ -29,7 +31,7 @@ enum {
 
 static struct {
     method_flags with;
-    const char  *users, *json;
+    const char  *users, *json, *accept;
     int          repeats, questions, n_prompt, burst;
 } flags = {.with      = {.gen = GENERATE_DEFAULTS, .shape = SHAPE_DEFAULTS, .methods = "dflash,auto"},
            .users     = "1,2,4,8,16,32",
@@ -42,6 +44,7 @@ static const option opts[] = {
     OPT_GENERATE(flags.with.gen),
     OPT_SHAPE(flags.with.shape),
     OPT_WORDS("methods", flags.with.methods, ARMS_HELP),
+    OPT_WORDS("accept", flags.accept, "simulated acceptance, as in bench spec: one number"),
     OPT_WORDS("users", flags.users, "concurrent users (default 1,2,4,8,16,32)"),
     {.name = "questions",
      .kind = OPT_INT,
@@ -95,22 +98,27 @@ typedef struct {
     tok_ids    first_text[MAX_USERS];
     tally     *tally[MAX_CELLS]; /* [n_arms] */
     double     after_burst[MAX_REPEATS];
+    oracle    *oracle; /* NULL: no simulated acceptance */
+    double     accept;
 } bench;
 
 /* --- running --------------------------------------------------------------------------------------*/
-static bool ask_question(bench *b, int u, int arm, err *e)
+static bool submit_question(bench *b, int u, int arm, int number, err *e)
 {
-    user          *x      = &b->user[u];
-    int            number = b->first_question + u * flags.questions + x->asked++;
-    const tok_ids *p      = &b->rig.prompts.prompt[number % b->rig.prompts.n].ids;
-    tandem_request r      = b->rig.request;
+    const tok_ids *p = &b->rig.prompts.prompt[number % b->rig.prompts.n].ids;
+    tandem_request r = b->rig.request;
     char           tenant[48];
     snprintf(tenant, sizeof tenant, "user %d of run %d", u, b->n_runs);
     r.ids    = p->p;
     r.n_ids  = p->n;
     r.spec   = b->arm[arm].spec;
     r.tenant = tenant;
-    return sched_submit(b->rig.sched, &r, &x->job, e);
+    return sched_submit(b->rig.sched, &r, &b->user[u].job, e);
+}
+
+static bool ask_question(bench *b, int u, int arm, err *e)
+{
+    return submit_question(b, u, arm, b->first_question + u * flags.questions + b->user[u].asked++, e);
 }
 
 static void take_tokens(user *x)
@@ -155,6 +163,21 @@ static void release_all(bench *b)
     }
 }
 
+/* Serves n users until they have all their answers. */
+static bool serve_users(bench *b, int n, int arm, tally *t, double *ttft_s, err *e)
+{
+    for (bool busy = true; busy;) {
+        unsigned seen = bell_read(&b->news);
+        busy          = false;
+        for (int u = 0; u < n; u++) {
+            if (b->user[u].job && !serve_user(b, u, arm, t, ttft_s, e)) return false;
+            busy |= b->user[u].job != NULL;
+        }
+        if (busy) bell_wait(&b->news, seen, -1);
+    }
+    return true;
+}
+
 /* Runs all questions of n users. *tok_s: total tokens per second. */
 static bool run_users(bench *b, int n, int arm, tally *t, double *tok_s, double *ttft_s, err *e)
 {
@@ -166,19 +189,43 @@ static bool run_users(bench *b, int n, int arm, tally *t, double *tok_s, double 
         b->user[u].asked = 0, b->user[u].text.n = 0;
         if (!ask_question(b, u, arm, e)) return false;
     }
-    for (bool busy = true; busy;) {
-        unsigned seen = bell_read(&b->news);
-        busy          = false;
-        for (int u = 0; u < n; u++) {
-            if (b->user[u].job && !serve_user(b, u, arm, t, ttft_s, e)) return false;
-            busy |= b->user[u].job != NULL;
-        }
-        if (busy) bell_wait(&b->news, seen, -1);
-    }
+    if (!serve_users(b, n, arm, t, ttft_s, e)) return false;
     for (int u = 0; u < n; u++) n_out += b->user[u].text.n;
     *tok_s = (double)n_out / (clock_s() - start);
     *ttft_s /= (double)n * flags.questions;
     return true;
+}
+
+/* Records the text of plain decoding of n <= MAX_USERS questions, for the oracle. */
+static bool learn_some(bench *b, int first, int n, tok_ids *all, err *e)
+{
+    double unused = 0;
+    b->n_runs++;
+    for (int u = 0; u < n; u++) {
+        b->user[u].asked = flags.questions, b->user[u].text.n = 0;
+        if (!submit_question(b, u, 0, first + u, e)) return false;
+    }
+    if (!serve_users(b, n, 0, NULL, &unused, e)) return false;
+    for (int u = 0; u < n; u++) {
+        const tok_ids *prompt = &b->rig.prompts.prompt[first + u].ids;
+        tok_ids_clear(all);
+        tok_ids_put_n(all, prompt->p, prompt->n);
+        tok_ids_put_n(all, b->user[u].text.p, b->user[u].text.n);
+        oracle_learn(b->oracle, all->p, all->n);
+    }
+    return true;
+}
+
+static bool learn_texts(bench *b, int users, err *e)
+{
+    tok_ids all;
+    bool    ok = true;
+    if (!b->oracle) return true;
+    tok_ids_init(&all, GENERATE_MAX_CONTEXT);
+    for (int first = 0; ok && first < b->rig.prompts.n; first += users)
+        ok = learn_some(b, first, min_int(users, b->rig.prompts.n - first), &all, e);
+    tok_ids_deinit(&all);
+    return ok && oracle_accept(b->oracle, b->accept, e);
 }
 
 /* Runs one arm of a turn. All arms of a turn get the same questions. The warm-up is for the pages and the cost model
@@ -268,6 +315,7 @@ static void print_table(const bench *b)
     bench_print_engine(&b->rig.g, flags.with.gen.engine.path, &flags.with.gen.engine.kv.types);
     printf(", %d questions each, answers of up to %d tokens; medians of %d turns with 90%% intervals\n",
            flags.questions, flags.with.gen.max_tokens, flags.repeats);
+    if (b->oracle) printf("simulated acceptance, %g tokens a round\n", b->accept);
     printf("users  %-12s %9s  %-19s %9s  %6s %6s\n", "arm", "tok/s", "to off [90%]", "ttft ms", "length", "rate");
     for (int c = 0; c < b->n_cells; c++) print_cell(b, c);
     if (flags.burst) {
@@ -319,6 +367,7 @@ static bool write_json(const bench *b, err *e)
     json_member_int(w, "questions", flags.questions);
     json_member_int(w, "repeats", flags.repeats);
     json_member_int(w, "different_texts", b->n_different);
+    if (b->oracle) json_member_real(w, "accept", b->accept);
     if (flags.burst) result_interval(w, "after_burst", stats_median(b->after_burst, flags.repeats));
     json_key(w, "cells");
     json_begin_array(w);
@@ -341,13 +390,18 @@ static bool open_bench(bench *b, err *e)
     int             users = max_users(b);
     f->engine.more_lanes  = users;
     if (!f->engine.n_ctx) f->engine.n_ctx = 1024;
+    if (flags.accept) {
+        b->oracle         = oracle_new(flags.with.shape.spec.seed);
+        f->draft.wrap     = oracle_wrap;
+        f->draft.wrap_ctx = b->oracle;
+    }
     if (!rig_open(&b->rig, &flags.with, true, e) ||
         !rig_fill_prompts(&b->rig, &flags.with, RANDOM_PROMPTS, flags.n_prompt, e) ||
         !rig_choose_arms(&b->rig, &flags.with, b->arm, &b->n_arms, e) ||
         !rig_serve(&b->rig, &flags.with, users, &b->news, e))
         return false;
     for (int c = 0; c < b->n_cells; c++) b->tally[c] = xnew_n(tally, (size_t)b->n_arms);
-    return true;
+    return learn_texts(b, users, e);
 }
 
 static bool measure_lanes(void *ctx, err *e)
@@ -367,6 +421,9 @@ static bool check_flags(void *ctx)
     if (!bench_check_methods(&flags.with, ANSWER, &usage)) return false;
     if (!result_numbers(flags.users, b->users, MAX_CELLS, &b->n_cells, 1, MAX_USERS, &e))
         return opt_usage(&usage, "--users: %s", e.text), false;
+    if (flags.accept &&
+        (!str_to_f64(str_of(flags.accept), &b->accept) || !(b->accept >= 1 && b->accept <= 1 + DRAFT_MAX)))
+        return opt_usage(&usage, "--accept: '%s' is not a number from 1 to %d", flags.accept, 1 + DRAFT_MAX), false;
     return true;
 }
 
@@ -390,6 +447,7 @@ int bench_lanes(int argc, char **args)
     int code = bench_run(&command, &b->rig.from, b, argc, args);
     release_all(b);
     rig_close(&b->rig, &flags.with);
+    oracle_free(b->oracle);
     each_text(b, tok_ids_deinit);
     for (int c = 0; c < MAX_CELLS; c++) mem_free(b->tally[c]);
     mem_free(b);

@@ -85,7 +85,7 @@ bool rig_serve(bench_rig *r, const method_flags *f, int lanes, bell *news, err *
     job_request_init(&r->request, r->g.model);
     if (!generate_apply(&r->request, &f->gen, r->g.model->n_vocab, r->bias, e)) return false;
     r->request.ignore_stop_ids = f->shape.given;
-    return sched_new(&r->sched, &so, e);
+    return spec_warm(r->g.spec, e) && sched_new(&r->sched, &so, e);
 }
 
 void rig_close(bench_rig *r, method_flags *f)
