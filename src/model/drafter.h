@@ -83,8 +83,7 @@ struct drafter {
     /* Makes the drafts of several lanes at once, of different lanes. kv: the target's pages. Sets n of every job; a job
      * whose lane lacks the context of its text gets 0. On failure the drafts of all jobs are invalid. */
     bool (*draft)(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
-    /* As target.warm, for its passes. Requires that all lanes have no context yet, or that no draft is being made. NULL:
-     * nothing is recorded. */
+    /* As target.warm, for its passes. NULL: nothing is recorded. */
     void (*warm)(drafter *d, kv_pool *kv);
     void (*close)(drafter *d); /* requires that all lanes are freed */
 

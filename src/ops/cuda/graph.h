@@ -2,8 +2,8 @@
  *
  * The first time that a key is used, its launches run without recording: a sequence that is used once is not worth a
  * graph, and the runtime loads the kernels' code then. The second time they are recorded. The cache is bounded, in
- * graphs and in bytes: the graph that was not used for the longest time is dropped. The runtime does not tell the size
- * of a graph, so the free memory of the device before and after is compared. */
+ * graphs and in bytes: the graph that was not used for the longest time is dropped. The runtime does not report the
+ * size of a graph, so the free memory of the device before and after is compared. */
 #ifndef TANDEM_OPS_CUDA_GRAPH_H
 #define TANDEM_OPS_CUDA_GRAPH_H
 #include <cuda_runtime_api.h>
@@ -19,7 +19,7 @@ typedef struct {
 typedef struct {
     graph_slot  slot[MAX_GRAPHS];
     uint64_t    clock;
-    size_t      bytes;     /* of all graphs */
+    size_t      bytes;     /* memory of all graphs */
     uint64_t    recorded;  /* graphs that were recorded, kept or not */
     graph_slot *recording; /* the slot being recorded; NULL: launches run at once */
     cudaError_t error;     /* last error of a launch while recording, set by the caller */

@@ -198,8 +198,9 @@ cudaError_t cuda_change_logits(cudaStream_t s, float *logits, int n_vocab, logit
 cudaError_t cuda_restore_logits(cudaStream_t s, float *logits, int n_vocab, const logit_change *items, int n_items);
 cudaError_t cuda_mask_logits(cudaStream_t s, float *logits, int n_vocab, const uint64_t *masks, const int32_t *rows,
                              int n);
-cudaError_t cuda_logprobs(cudaStream_t s, token_logprob *out, const float *logits, const int32_t *id, int n_rows,
-                          int n_vocab, int n_top);
+/* scratch: as for cuda_sample */
+cudaError_t cuda_logprobs(cudaStream_t s, token_logprob *out, const float *logits, void *scratch, const int32_t *id,
+                          int n_rows, int n_vocab, int n_top);
 cudaError_t cuda_scatter_logits(cudaStream_t s, float *y, const float *x, const int32_t *sel, const int32_t *map,
                                 int n_rows, int n_slots, int n, int n_vocab, float below);
 #ifdef __cplusplus

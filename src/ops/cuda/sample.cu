@@ -8,13 +8,14 @@
  * Rows are cut into slices for the blocks of all multiprocessors. Samples that depend on few tokens (greedy, small
  * top-k): each slice leaves its best keys, sorted, and one block merges them. Temperature alone: each slice leaves its
  * best score. Top-p and min-p: a histogram of shares by logit finds the part of the ranking where top-p ends; tokens
- * above it are scored by the slices, tokens inside it are listed for one block, which finds the last one exactly. What
- * is left (a large top-k, too many equal logits) is one block's work. */
+ * above it are scored by the slices, tokens inside it are listed for one block, which finds the last one exactly. The
+ * rest (a large top-k, too many equal logits) is one block's work. */
 #include "ops/cuda/device.cuh"
 #include "ops/sampling_math.h"
 
 enum { PICK_THREADS = 1024, DIGITS = 256, DIGIT_BITS = 8 };
-enum { SLICE_FOUND = 1024 }; /* keys that slice_best may find */
+/* Keys that slice_best may find, so that it has room for all that a vocabulary of MOST_TOKENS may give. */
+enum { SLICE_FOUND = 1024, MOST_TOKENS = SAMPLE_SLICES * PICK_THREADS * (SLICE_FOUND / SLICE_BEST) };
 /* Samples by top-p and min-p: blocks of a row and their threads; parts of the histogram; keys listed at most. */
 enum { WIDE_SLICES = 64, WIDE_THREADS = 512, BINS = 1024, LISTED = 4096 };
 
@@ -369,7 +370,7 @@ enum sample_way {
 /* Returns how many of the highest logits a row's pick can depend on; 0: it may be any. */
 static __device__ inline int candidates_of(const sample_params &p, int n_vocab)
 {
-    if (n_vocab > SAMPLE_SLICES * PICK_THREADS * (SLICE_FOUND / SLICE_BEST)) return 0; /* slice_best has no room */
+    if (n_vocab > MOST_TOKENS) return 0;
     if (p.temp <= 0) return 1;
     return p.top_k > 0 && p.top_k < n_vocab && p.top_k <= SLICE_BEST ? p.top_k : 0;
 }
@@ -893,8 +894,63 @@ static __device__ inline token_logprob logprob_of(const float *z, int32_t id, do
     return t;
 }
 
+/* The most likely tokens of a slice. Grid: x over slices of a row, y over rows. */
 static __global__ void __launch_bounds__(PICK_THREADS)
-    logprobs_kernel(token_logprob *out, const float *logits, const int32_t *id, int n_vocab, int n_top)
+    leaders_kernel(sample_row *rows, const float *logits, int n_vocab, int n_top)
+{
+    int slice = blockIdx.x, per_block = (n_vocab + SAMPLE_SLICES - 1) / SAMPLE_SLICES, from = slice * per_block;
+    let_next_start();
+    wait_for_previous();
+    slice_best(rows[blockIdx.y].best[slice], logits + (size_t)blockIdx.y * n_vocab, from,
+               min_of(from + per_block, n_vocab), n_top > 1 ? n_top : 1);
+}
+
+/* The largest logit of a row, found by leaders_kernel; by a warp. 0: none is finite */
+static __device__ inline u64 row_top(const sample_row *r)
+{
+    static_assert((int)SAMPLE_SLICES == (int)WARP, "a lane per slice");
+    return warp_top(r->best[threadIdx.x % WARP][0]);
+}
+
+/* The sum of the shares of a slice. Grid: x over slices of a row, y over rows. */
+static __global__ void __launch_bounds__(WIDE_THREADS) sums_kernel(sample_row *rows, const float *logits, int n_vocab)
+{
+    int per_block = (n_vocab + WIDE_SLICES - 1) / WIDE_SLICES, from = (int)blockIdx.x * per_block;
+    int to = min_of(from + per_block, n_vocab);
+    let_next_start();
+    wait_for_previous();
+    sample_row  *r   = rows + blockIdx.y;
+    const float *z   = logits + (size_t)blockIdx.y * n_vocab;
+    double       max = (double)logit_of_key(row_top(r));
+    u64          sum = 0;
+    for (int i = from + (int)threadIdx.x; i < to; i += WIDE_THREADS)
+        if (isfinite(z[i])) sum += sampling_share((double)z[i] - max);
+    sum = block_total(sum);
+    if (threadIdx.x == 0) r->share[blockIdx.x] = sum;
+}
+
+static __global__ void __launch_bounds__(PICK_THREADS)
+    logprobs_kernel(token_logprob *out, const float *logits, const sample_row *rows, const int32_t *id, int n_vocab,
+                    int n_top)
+{
+    __shared__ u64 keys[SAMPLE_SLICES * SLICE_BEST];
+    let_next_start();
+    wait_for_previous();
+    const sample_row *r   = rows + blockIdx.x;
+    const float      *z   = logits + (size_t)blockIdx.x * n_vocab;
+    token_logprob    *to  = out + (size_t)blockIdx.x * (1 + n_top);
+    int               i   = threadIdx.x;
+    u64               top = row_top(r), sum = block_total(i < WIDE_SLICES ? r->share[i] : 0);
+    double            log_sum = 0;
+    if (top) log_sum = (double)logit_of_key(top) + sampling_math_log((double)sum / SAMPLING_SHARE_ONE);
+    if (i == 0) to[0] = logprob_of(z, id[blockIdx.x], log_sum);
+    if (n_top > 1) merge_slices(keys, r);
+    if (i < n_top) to[1 + i] = logprob_of(z, token_of_key(n_top > 1 ? keys[i] : top), log_sum);
+}
+
+/* Any number of the most likely tokens; by a block per row. */
+static __global__ void __launch_bounds__(PICK_THREADS)
+    many_logprobs_kernel(token_logprob *out, const float *logits, const int32_t *id, int n_vocab, int n_top)
 {
     __shared__ leaders<LOGPROBS_MAX> l;
     const float                     *z    = logits + (size_t)blockIdx.x * n_vocab;
@@ -909,7 +965,6 @@ static __global__ void __launch_bounds__(PICK_THREADS)
         to[0] = logprob_of(z, id[blockIdx.x], log_sum);
         l.n   = 0;
     }
-    if (n_top == 0) return;
     auto key   = [&](int i) { return key_of(z[i], i); };
     u64  floor = find_kth(n_vocab, key, n_top);
     for (int i = threadIdx.x; i < n_vocab; i += PICK_THREADS)
@@ -922,11 +977,23 @@ static __global__ void __launch_bounds__(PICK_THREADS)
         to[1 + i] = logprob_of(z, -1, 0);
 }
 
-extern "C" cudaError_t cuda_logprobs(cudaStream_t s, token_logprob *out, const float *logits, const int32_t *id,
-                                     int n_rows, int n_vocab, int n_top)
+extern "C" cudaError_t cuda_logprobs(cudaStream_t s, token_logprob *out, const float *logits, void *scratch,
+                                     const int32_t *id, int n_rows, int n_vocab, int n_top)
 {
     if (n_top > LOGPROBS_MAX) return cudaErrorInvalidValue;
-    LAUNCH(logprobs_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, out, logits, id, n_vocab, n_top);
+    if (n_top > SLICE_BEST || n_vocab > MOST_TOKENS) {
+        LAUNCH(many_logprobs_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, out, logits, id, n_vocab, n_top);
+        return cudaGetLastError();
+    }
+    for (int at = 0; at < n_rows; at += SAMPLE_ROWS) {
+        unsigned       n    = (unsigned)min_int(n_rows - at, SAMPLE_ROWS);
+        const float   *z    = logits + (size_t)at * (size_t)n_vocab;
+        sample_row    *rows = (sample_row *)scratch;
+        token_logprob *to   = out + (size_t)at * (size_t)(1 + n_top);
+        LAUNCH_EARLY(leaders_kernel, dim3(SAMPLE_SLICES, n), PICK_THREADS, 0, s, rows, z, n_vocab, n_top);
+        LAUNCH_EARLY(sums_kernel, dim3(WIDE_SLICES, n), WIDE_THREADS, 0, s, rows, z, n_vocab);
+        LAUNCH_EARLY(logprobs_kernel, n, PICK_THREADS, 0, s, to, z, rows, id + at, n_vocab, n_top);
+    }
     return cudaGetLastError();
 }
 

@@ -814,7 +814,8 @@ static void op_mask_logits(queue *q, dev logits, int n_vocab, dev masks, dev row
 static void op_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top)
 {
     forget_made(q);
-    if (n_rows > 0) note_status(q, "logprobs", cuda_logprobs(on(q), out.p, logits.p, id.p, n_rows, n_vocab, n_top));
+    if (n_rows > 0)
+        note_status(q, "logprobs", cuda_logprobs(on(q), out.p, logits.p, q->s.sample, id.p, n_rows, n_vocab, n_top));
 }
 
 static void op_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
