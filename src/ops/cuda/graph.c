@@ -6,10 +6,22 @@
 #include <assert.h>
 #include <stddef.h>
 
-static void drop_slot(graph_cache *g, graph_slot *k)
+static size_t free_bytes(void)
+{
+    size_t there = 0, total;
+    return cudaMemGetInfo(&there, &total) == cudaSuccess ? there : 0;
+}
+
+/* Adds to bytes what was taken since there were `before` bytes free, or subtracts what came back. */
+static void note_memory(graph_cache *g, size_t before)
+{
+    size_t now = free_bytes(), taken = g->bytes + before;
+    g->bytes = taken > now ? taken - now : 0;
+}
+
+static void drop_slot(graph_slot *k)
 {
     if (k->exec) cudaGraphExecDestroy(k->exec);
-    g->bytes -= k->bytes;
     *k = (graph_slot){0};
 }
 
@@ -24,7 +36,9 @@ void graph_forget(graph_cache *g, cudaStream_t s)
 {
     assert(!g->recording);
     cudaStreamSynchronize(s);
-    for (int i = 0; i < MAX_GRAPHS; i++) drop_slot(g, &g->slot[i]);
+    size_t before = free_bytes();
+    for (int i = 0; i < MAX_GRAPHS; i++) drop_slot(&g->slot[i]);
+    note_memory(g, before);
 }
 
 static graph_slot *find_slot(graph_cache *g, uint64_t key)
@@ -39,8 +53,11 @@ static graph_slot *make_room(graph_cache *g, cudaStream_t s)
     graph_slot *oldest = &g->slot[0];
     for (int i = 1; i < MAX_GRAPHS; i++)
         if (g->slot[i].used < oldest->used) oldest = &g->slot[i];
-    if (oldest->exec) cudaStreamSynchronize(s); /* it may be running */
-    drop_slot(g, oldest);
+    if (!oldest->exec) return oldest;
+    cudaStreamSynchronize(s); /* it may be running */
+    size_t before = free_bytes();
+    drop_slot(oldest);
+    note_memory(g, before);
     return oldest;
 }
 
@@ -77,27 +94,6 @@ bool graph_replay(graph_cache *g, cudaStream_t s, uint64_t key, cudaError_t *sta
     return false;
 }
 
-static size_t free_bytes(void)
-{
-    size_t there = 0, total;
-    return cudaMemGetInfo(&there, &total) == cudaSuccess ? there : 0;
-}
-
-/* Drops the graphs that were used longest ago, except `kept`, until the rest fits. */
-static void limit_bytes(graph_cache *g, cudaStream_t s, const graph_slot *kept)
-{
-    while (g->bytes > MAX_GRAPH_BYTES) {
-        graph_slot *oldest = NULL;
-        for (int i = 0; i < MAX_GRAPHS; i++) {
-            graph_slot *k = &g->slot[i];
-            if (k->exec && k != kept && (!oldest || k->used < oldest->used)) oldest = k;
-        }
-        if (!oldest) return;
-        cudaStreamSynchronize(s); /* it may be running */
-        drop_slot(g, oldest);
-    }
-}
-
 static cudaError_t end_recording(cudaStream_t s, cudaError_t launches, cudaGraphExec_t *exec)
 {
     cudaGraph_t graph  = NULL;
@@ -120,10 +116,7 @@ bool graph_record_end(graph_cache *g, cudaStream_t s)
         disable_graphs(g, s, status);
         return false;
     }
-    size_t after = free_bytes();
-    k->bytes     = before > after ? before - after : 0;
-    g->bytes += k->bytes;
+    note_memory(g, before);
     g->recorded++;
-    limit_bytes(g, s, k);
     return true;
 }

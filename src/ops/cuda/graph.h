@@ -1,25 +1,24 @@
 /* ops/cuda/graph.h - sequences of launches, recorded as graphs of the CUDA runtime and launched as one.
  *
  * The first time that a key is used, its launches run without recording: a sequence that is used once is not worth a
- * graph, and the runtime loads the kernels' code then. The second time they are recorded. The cache is bounded, in
- * graphs and in bytes: the graph that was not used for the longest time is dropped. The runtime does not report the
- * size of a graph, so the free memory of the device before and after is compared. */
+ * graph, and the runtime loads the kernels' code then. The second time they are recorded. The cache is bounded: the
+ * graph that was not used for the longest time is replaced. The runtime does not report the size of graphs, so the free
+ * memory of the device is compared before and after they are made and dropped. */
 #ifndef TANDEM_OPS_CUDA_GRAPH_H
 #define TANDEM_OPS_CUDA_GRAPH_H
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MAX_GRAPHS = 256, MAX_GRAPH_BYTES = 1 << 30 };
+enum { MAX_GRAPHS = 256 };
 typedef struct {
     uint64_t        key, used; /* used: the cache's clock; 0: the slot is empty */
     cudaGraphExec_t exec;      /* NULL: seen once */
-    size_t          bytes;     /* device memory that recording it took */
 } graph_slot;
 typedef struct {
     graph_slot  slot[MAX_GRAPHS];
     uint64_t    clock;
-    size_t      bytes;     /* memory of all graphs */
+    size_t      bytes;     /* device memory that graphs take, and that the runtime keeps for later ones */
     uint64_t    recorded;  /* graphs that were recorded, kept or not */
     graph_slot *recording; /* the slot being recorded; NULL: launches run at once */
     cudaError_t error;     /* last error of a launch while recording, set by the caller */

@@ -637,15 +637,37 @@ static __global__ void __launch_bounds__(WIDE_THREADS)
     if (blockIdx.x == 0) r->above = end.above, r->need = end.need;
 }
 
-/* Picks a row whose slices were scored: adds the listed tokens down to the end of top-p. */
-static __device__ int32_t pick_wide(const sample_row *r, const sample_params &p)
+/* As find_floor, of n <= PICK_THREADS distinct keys at once: a thread adds up the weights from its own key on. room:
+ * shared, 2 PICK_THREADS */
+static __device__ inline u64 find_floor_of_few(u64 *room, int n, u64 key, u64 weight, double need, u64 before)
+{
+    __shared__ u64 floor;
+    int            i   = threadIdx.x;
+    u64            sum = before, *weights = room + PICK_THREADS;
+    if (i == 0) floor = 0;
+    if (i < n) room[i] = key, weights[i] = weight;
+    __syncthreads();
+    for (int j = 0; i < n && j < n; j++) sum += room[j] >= key ? weights[j] : 0;
+    if (i < n && weight && (double)sum >= need) atomicMax(&floor, key);
+    __syncthreads();
+    return floor;
+}
+
+/* Picks a row whose slices were scored: adds the listed tokens down to the end of top-p. room: as above */
+static __device__ int32_t pick_wide(u64 *room, const sample_row *r, const sample_params &p)
 {
     wide_view v(r, p);
     int       n   = (int)r->n_listed;
     auto      key = [&](int i) { return r->listed[i]; };
     auto share = [&](int i) { return sampling_share((double)logit_of_key(r->listed[i]) / (double)p.temp - v.z_max); };
     if (!v.top) return -1;
-    u64          floor   = n > 0 ? find_floor(n, key, share, r->need, r->above) : 1;
+    u64 floor = 1;
+    if (n > PICK_THREADS)
+        floor = find_floor(n, key, share, r->need, r->above);
+    else if (n > 0) {
+        int i = min_of((int)threadIdx.x, n - 1);
+        floor = find_floor_of_few(room, n, key(i), share(i), r->need, r->above);
+    }
     double       z_floor = p.min_p > 0 ? v.z_max + sampling_math_log((double)p.min_p) : -INFINITY;
     score_search search(p);
     for (int i = threadIdx.x; i < n; i += PICK_THREADS) {
@@ -717,7 +739,7 @@ static __global__ void __launch_bounds__(PICK_THREADS)
     else if (way == WAY_ALONE)
         picked = block_best(threadIdx.x < SAMPLE_SLICES ? r->score[threadIdx.x] : scored{0, -1}).id;
     else if (way == WAY_WIDE && r->n_listed <= LISTED)
-        picked = pick_wide(r, p);
+        picked = pick_wide(keys, r, p);
     else
         picked = pick(logits + (size_t)blockIdx.x * n_vocab, n_vocab, p);
     if (threadIdx.x == 0) id[blockIdx.x] = picked;
