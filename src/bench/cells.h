@@ -2,7 +2,7 @@
  *
  *      rows 8 512 4       8 lanes, one row each after 512 positions, 4 steps
  *      chain 8 512 4      one lane, 8 rows in a row after 512 positions, as verification has them, 4 steps
- *      tree 32 8192 4     the same as a tree: half of the rows are a chain, from each of which one of the others branches
+ *      tree 32 8192 4     the same as a tree: half of the rows are a chain, and each of the others is a branch of it
  *      prefill 512        one lane, a prompt of 512 tokens; "prefill 512 8192": after 8192 positions
  *
  * The context is not computed: its K/V is filled with fixed random numbers of realistic size. Every step is at the same
