@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { MAX_TYPES = 16, MAX_CONTEXTS = 8, MAX_REPEATS = 100, PREFILL_TOKENS = 256, MAX_TEXT = 1 << 22, METHODS = 2 };
 static const spec_method methods[METHODS] = {SPEC_DFLASH, SPEC_MTP};
@@ -35,7 +36,9 @@ static const option opts[] = {
     OPT_ENGINE(flags.gen.engine),
     OPT_SHAPE(flags.shape),
     OPT_DRAFT(flags.gen.draft),
-    OPT_WORDS("types", flags.types, "types of K and V, such as q8_0,q8_0/q4_0 (default: f16 and those with scales)"),
+    OPT_WORDS(
+        "types", flags.types,
+        "types of K and V, such as q8_0,q8_0/q4_0, and f16@0.05 for sparse attention (default: f16 and all others)"),
     OPT_WORDS("contexts", flags.contexts, "positions before the timed rows (default 4096,32768)"),
     {.name = "everywhere",
      .kind = OPT_FLAG,
@@ -72,7 +75,7 @@ static const opt_spec usage = {"bench", "bench kv [-m MODEL | --shape SHAPE] [--
 typedef struct {
     cache_types        types;
     kv_types           kv;
-    char               name[CACHE_TYPES_TEXT];
+    char               name[CACHE_TYPES_TEXT + SPARSE_TEXT];
     size_t             bytes, bytes_full; /* per token */
     double             decode_ms[MAX_CONTEXTS][MAX_REPEATS], prefill_ms[MAX_CONTEXTS][MAX_REPEATS];
     int                n_ms[MAX_CONTEXTS];
@@ -266,7 +269,7 @@ static interval prefill_rate(const measured *m, int k)
 
 static void print_type(const bench *b, const measured *m)
 {
-    printf("%-10s %8zu %8zu", m->name, m->bytes, m->bytes_full);
+    printf("%-14s %8zu %8zu", m->name, m->bytes, m->bytes_full);
     for (int k = 0; k < b->n_contexts; k++)
         if (m->n_ms[k])
             printf(" %9.1f %9.1f", decode_rate(m, k).median, prefill_rate(m, k).median);
@@ -291,7 +294,7 @@ static void print_table(const bench *b)
         if (b->of[0].counts[k].drafted) printf(" %7s", spec_method_names[methods[k]]);
     putchar('\n');
     if (b->n_windows)
-        printf("%-10s %45s %lld tokens scored, perplexity of f32 %.4f\n", "", "", (long long)b->f32.n_scored,
+        printf("%-14s %45s %lld tokens scored, perplexity of f32 %.4f\n", "", "", (long long)b->f32.n_scored,
                perplexity(&b->f32));
     for (int i = 0; i < b->n_types; i++) print_type(b, &b->of[i]);
 }
@@ -339,24 +342,41 @@ static bool write_json(const bench *b, err *e)
 }
 
 /* --- the command ----------------------------------------------------------------------------------*/
-static void set_types(measured *m, cache_types t)
+static void set_types(measured *m, cache_types t, const sparse_params *sparse)
 {
-    m->types = t;
-    m->kv    = all_types(t);
+    char share[SPARSE_TEXT];
+    m->types     = t;
+    m->kv        = all_types(t);
+    m->kv.sparse = *sparse;
     cache_types_text(t, m->name);
+    if (!sparse->drop) return;
+    size_t n = strlen(m->name);
+    snprintf(m->name + n, sizeof m->name - n, "@%s", sparse_text(sparse, share));
+}
+
+/* Parses types such as "q8_0/q4_0" or "f16@0.05". */
+static bool parse_type(measured *m, str word, err *e)
+{
+    cache_types   t;
+    sparse_params sparse = {0};
+    const char   *at     = word.n ? memchr(word.s, '@', word.n) : NULL;
+    str           types  = {word.s, at ? (size_t)(at - word.s) : word.n};
+    if (at && !sparse_parse(&sparse, (str){at + 1, word.n - types.n - 1}, e)) return false;
+    if (!cache_types_parse(&t, types, e)) return false;
+    set_types(m, t, &sparse);
+    return true;
 }
 
 static bool parse_types(bench *b, err *e)
 {
     b->n_types = 0;
     for (const char *at = flags.types; *at;) {
-        cache_types t;
-        str         word = str_next_word(&at);
+        str word = str_next_word(&at);
         if (b->n_types == MAX_TYPES) return err_set(e, ERR_INPUT, "the list has more than %d types", MAX_TYPES);
-        if (!cache_types_parse(&t, word, e)) return false;
-        set_types(&b->of[b->n_types++], t);
+        if (!parse_type(&b->of[b->n_types], word, e)) return false;
+        b->n_types++;
     }
-    set_types(&b->f32, cache_types_both(CACHE_F32));
+    set_types(&b->f32, cache_types_both(CACHE_F32), &(sparse_params){0});
     return b->n_types > 0 || err_set(e, ERR_INPUT, "the list is empty");
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* --- rotation ------------------------------------------------------------------------------------*/
-const uint64_t cache_signs[2] = {0x90f2ad539c6b6130u, 0xc41d6d01b2aaa655u};
+const uint64_t cache_signs[2] = CACHE_SIGNS;
 
 static void apply_signs(float *x, int group)
 {
@@ -92,8 +92,8 @@ static uint16_t encode_q4_0(uint8_t *to, const float *y)
  * Eight Lloyd-Max levels of a normal distribution, as integers. The scale keeps the length of the group. In a block of
  * 32 codes, code i < 24 is bits 4 (i % 8) .. + 2 of word i / 8; bit b of code 24 + j is bit 4 j + 3 of word b. So one
  * permute turns a word of eight nibbles into eight levels. */
-/* The levels of tq3, in units of scale / 64. */
-static const int8_t cache_tq3_level[8] = {-127, -79, -45, -14, 14, 45, 79, 127};
+#define LEVEL(x) (x)
+static const int8_t tq3_level[8] = CACHE_TQ3_LEVELS(LEVEL);
 
 static int tq3_code(float t)
 {
@@ -137,7 +137,7 @@ static uint16_t encode_tq3(uint8_t *to, const float *y, int group)
     float factor = length != 0 ? 0x1.d8218p+5f / length : 0;
     for (int i = 0; i < group; i++) {
         code[i] = (uint8_t)tq3_code(y[i] * factor);
-        norm += cache_tq3_level[code[i]] * cache_tq3_level[code[i]];
+        norm += tq3_level[code[i]] * tq3_level[code[i]];
     }
     uint16_t scale = cache_clamped_f16(64.0f * sqrtf(energy / (float)norm));
     if (!(scale & 0x7fff)) memset(code, 0, sizeof code);
@@ -202,7 +202,7 @@ static float decode_at(cache_type t, cell c, int i, int group)
     }
     uint32_t word[3];
     memcpy(word, c.code + block * (int)sizeof word, sizeof word);
-    return scale * ((float)cache_tq3_level[unpack_tq3(word, in)] / 64.0f);
+    return scale * ((float)tq3_level[unpack_tq3(word, in)] / 64.0f);
 }
 
 void cache_decode(cache_type t, const void *plane, int at, float *y, int head_dim)

@@ -20,7 +20,17 @@ enum { CACHE_GROUP = 128, CACHE_BLOCK = 32 };
 static inline int cache_group(int head_dim) { return head_dim == 64 ? 64 : CACHE_GROUP; }
 
 /* Channel i of a group is negated when bit i % 64 of word i / 64 is set. The words are two outputs of splitmix64. */
+#define CACHE_SIGNS                                                                                                    \
+    {                                                                                                                  \
+        0x90f2ad539c6b6130u, 0xc41d6d01b2aaa655u                                                                       \
+    }
 extern const uint64_t cache_signs[2];
+/* The levels of tq3, in units of scale / 64: Lloyd-Max levels of a normal distribution, as integers. X is applied to
+ * each. */
+#define CACHE_TQ3_LEVELS(X)                                                                                            \
+    {                                                                                                                  \
+        X(-127), X(-79), X(-45), X(-14), X(14), X(45), X(79), X(127)                                                   \
+    }
 /* 1 / sqrt(group), rounded to f32. */
 #define CACHE_FACTOR_64  0.125f
 #define CACHE_FACTOR_128 0x1.6a09e6p-4f

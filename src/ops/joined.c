@@ -14,7 +14,7 @@ void ops_matmuls(const ops *o, queue *q, const dev *y, const weight *const *w, i
 void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows)
 {
     int n = rows->n_rows, nk = h->c->n_kv_heads, D = h->c->head_dim;
-    if (o->heads) {
+    if (o->heads && !cache_has_scales(h->c->types.k) && !cache_has_scales(h->c->types.v)) {
         o->heads(q, h, rows);
         return;
     }

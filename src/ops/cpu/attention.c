@@ -38,8 +38,9 @@ typedef struct {
 
 INLINE vectors vectors_from(vectors v, int i) { return (vectors){v.code + i, v.scale + i, v.to}; }
 
-static const float TQ3_LEVEL[8] = {-127 / 64.0f, -79 / 64.0f, -45 / 64.0f, -14 / 64.0f,
-                                   14 / 64.0f,   45 / 64.0f,  79 / 64.0f,  127 / 64.0f};
+#define LEVEL(x) ((x) / 64.0f)
+static const float TQ3_LEVEL[8] = CACHE_TQ3_LEVELS(LEVEL);
+#undef LEVEL
 
 /* Returns 16 levels from i on; i is a multiple of 16. cache_code.c describes the three words of a block. */
 INLINE v16f load_tq3(const char *p, int i)

@@ -22,9 +22,10 @@ enum { SPLIT_BLOCKS = 64 }; /* over the tiles of one head of one row */
 
 /* The work of a block, and its current tile. */
 struct tile_keys {
-    const char *k[TILE_KEYS]; /* stored keys; NULL where the row sees nothing */
-    const char *v[TILE_KEYS]; /* stored values */
-    float       p[TILE_KEYS]; /* scores, then weights; 0 where the row sees nothing */
+    const char *k[TILE_KEYS];  /* stored keys; NULL where the row sees nothing. Types with scales: their planes */
+    const char *v[TILE_KEYS];  /* stored values, the same */
+    int         at[TILE_KEYS]; /* positions in their pages */
+    float       p[TILE_KEYS];  /* scores, then weights; 0 where the row sees nothing */
     float       max, sum;
 };
 template <typename S> static __device__ inline float stored(const char *vec, int i);
@@ -34,15 +35,53 @@ template <> __device__ inline float stored<__half>(const char *vec, int i)
     return from_f16(((const uint16_t *)vec)[i]);
 }
 
-/* q.k by a warp. */
-template <typename S> static __device__ inline float dot(const float *q, const char *k, int dim, int lane)
+/* Any types, of which K or V has scales. */
+struct coded {
+};
+
+/* Element i of K or V of a key of the tile. */
+template <typename S, bool IS_V> struct stored_at {
+    static __device__ inline float get(const tile_keys *t, const kv_view &, int key, int i)
+    {
+        return stored<S>(IS_V ? t->v[key] : t->k[key], i);
+    }
+};
+template <bool IS_V> struct stored_at<coded, IS_V> {
+    static __device__ inline float get(const tile_keys *t, const kv_view &c, int key, int i)
+    {
+        cache_vec vec(c, IS_V, (char *)(IS_V ? t->v[key] : t->k[key]), t->at[key]);
+        return cache_value(IS_V ? c.types.v : c.types.k, vec, i);
+    }
+};
+
+/* Returns q.k, by a warp. */
+template <typename S>
+static __device__ inline float dot(const float *q, const tile_keys *t, const kv_view &c, int key, int lane)
 {
     float acc = 0;
-    for (int i = 2 * lane; i < dim; i += 2 * WARP) {
-        acc = fmaf(q[i], stored<S>(k, i), acc);
-        acc = fmaf(q[i + 1], stored<S>(k, i + 1), acc);
+    for (int i = 2 * lane; i < c.head_dim; i += 2 * WARP) {
+        acc = fmaf(q[i], stored_at<S, false>::get(t, c, key, i), acc);
+        acc = fmaf(q[i + 1], stored_at<S, false>::get(t, c, key, i + 1), acc);
     }
     return warp_sum(acc);
+}
+
+/* Notes where K and V of a slot are. */
+template <typename S>
+static __device__ inline void find_key(tile_keys *t, const cuda_attention_args &a, const head_view &v, int key,
+                                       int32_t slot)
+{
+    t->k[key] = cache_k(a.c, a.layer, v.kv_head, a.lane[v.row], slot);
+    t->v[key] = cache_v(a.c, a.layer, v.kv_head, a.lane[v.row], slot);
+}
+template <>
+__device__ inline void find_key<coded>(tile_keys *t, const cuda_attention_args &a, const head_view &v, int key,
+                                       int32_t slot)
+{
+    int32_t page = cache_page(a.c, a.lane[v.row], slot);
+    t->k[key]    = cache_plane_in(a.c, false, a.layer, v.kv_head, page);
+    t->v[key]    = cache_plane_in(a.c, true, a.layer, v.kv_head, page);
+    t->at[key]   = slot % KV_PAGE;
 }
 
 /* Positions p0 .. p0 + 63: finds the keys, scores them, softens the scores. All threads see the result. */
@@ -55,14 +94,13 @@ static __device__ inline void weigh_tile(tile_keys *t, const cuda_attention_args
     if (threadIdx.x < TILE_KEYS) {
         int32_t p         = p0 + (int)threadIdx.x;
         bool    seen      = p >= v.first && p <= v.last;
-        int32_t slot      = seen ? slot_of(a, v.row, p) : 0;
-        t->k[threadIdx.x] = seen ? cache_k(a.c, a.layer, v.kv_head, a.lane[v.row], slot) : NULL;
-        t->v[threadIdx.x] = seen ? cache_v(a.c, a.layer, v.kv_head, a.lane[v.row], slot) : NULL;
+        t->k[threadIdx.x] = NULL;
+        if (seen) find_key<S>(t, a, v, threadIdx.x, slot_of(a, v.row, p));
     }
     __syncthreads();
     for (int key = warp; key < TILE_KEYS; key += ATTENTION_WARPS) {
         if (!t->k[key]) continue; /* the whole warp */
-        float s = dot<S>(q, t->k[key], a.c.head_dim, lane) * a.scale;
+        float s = dot<S>(q, t, a.c, key, lane) * a.scale;
         if (lane == 0) t->p[key] = s;
     }
     __syncthreads();
@@ -79,11 +117,11 @@ static __device__ inline void weigh_tile(tile_keys *t, const cuda_attention_args
 }
 
 /* Element i of the tile's output. */
-template <typename S> static __device__ inline float tile_value(const tile_keys *t, int i)
+template <typename S> static __device__ inline float tile_value(const tile_keys *t, const kv_view &c, int i)
 {
     float acc = 0;
     for (int key = 0; key < TILE_KEYS; key++)
-        if (t->k[key]) acc = fmaf(t->p[key], stored<S>(t->v[key], i), acc);
+        if (t->k[key]) acc = fmaf(t->p[key], stored_at<S, true>::get(t, c, key, i), acc);
     return acc;
 }
 
@@ -139,7 +177,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_a
 #pragma unroll
         for (int j = 0; j < MAX_PARTS; j++) {
             int i = threadIdx.x + j * ATTENTION_THREADS;
-            if (i < dim) out[j] = merge_output(out[j], tile_value<V>(&t, i), f);
+            if (i < dim) out[j] = merge_output(out[j], tile_value<V>(&t, a.c, i), f);
         }
     }
     store_head(a, v, r, out);
@@ -166,7 +204,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) tiles_kernel(cuda_at
         float *to = partial_at(a, v, tile);
         weigh_tile<K>(&t, a, v, q, tile * TILE_KEYS);
         if (threadIdx.x == 0) to[0] = t.max, to[1] = t.sum;
-        for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS) to[2 + i] = tile_value<V>(&t, i);
+        for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS) to[2 + i] = tile_value<V>(&t, a.c, i);
     }
 }
 
@@ -206,7 +244,9 @@ template <typename K, typename V> static void launch_attention(cudaStream_t s, c
 extern "C" cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a)
 {
     bool k32 = a->c.types.k == CACHE_F32, v32 = a->c.types.v == CACHE_F32;
-    if (k32 && v32)
+    if (a->c.scale_bytes || a->c.v_scale_bytes)
+        launch_attention<coded, coded>(s, a);
+    else if (k32 && v32)
         launch_attention<float, float>(s, a);
     else if (k32)
         launch_attention<float, __half>(s, a);

@@ -1,4 +1,4 @@
-/* Attention on tensor cores, for an F16 cache and heads of 64, 128, 256 or 512.
+/* Attention on tensor cores, for caches without F32 and heads of 64, 128, 256 or 512.
  *
  * Positions are cut into tiles of 64 at multiples of 64. For the keys that a row sees in a tile: scores s, their
  * maximum m, weights p = e^(s - m), their sum l, o = sum of p v. Queries and weights are two f16 each (high, low), so
@@ -41,6 +41,7 @@ template <int DIM> struct tile_shared {
     alignas(16) uint16_t low[QUERIES][DIM + 32];
     tile_weights<QUERIES> w;
     unit_keys             keys;
+    uint8_t               in_page[TILE_KEYS]; /* types with scales: positions in the pages that keys.at names */
     unit_rows<QUERIES>    rows;
     float                *part[QUERIES]; /* where a query's output goes */
     int                   odd;           /* a V that some rows do not see is not a number */
@@ -66,6 +67,32 @@ template <int DIM> struct warp_keys {
                 k[n][j] = seen >> key & 1 ? load_part(at, j * 64 + lane % 4 * 16) : uint4{0, 0, 0, 0};
         }
     }
+    /* The same of codes: decoded on the way. */
+    template <cache_type T>
+    __device__ inline void load_codes(const tile_shared<DIM> *t, const cuda_attention_args &a, int kv_head,
+                                      uint64_t seen, int warp, int lane)
+    {
+#pragma unroll
+        for (int n = 0; n < head_cut<DIM>::KEY_TILES; n++) {
+            int       key  = (warp * head_cut<DIM>::KEY_TILES + n) * 8 + lane / 4;
+            bool      sees = seen >> key & 1;
+            cache_vec from(a.c, false, cache_plane_in(a.c, false, a.layer, kv_head, sees ? (int)t->keys.at[key] : 0),
+                           t->in_page[key]);
+#pragma unroll
+            for (int j = 0; j < head_cut<DIM>::PIECES; j++)
+                k[n][j] = sees ? cache_eight<T>(from.code, from.scale, 32 * j + lane % 4 * 8) : uint4{0, 0, 0, 0};
+        }
+    }
+    __device__ inline void load_coded(const tile_shared<DIM> *t, const cuda_attention_args &a, int kv_head,
+                                      uint64_t seen, int warp, int lane)
+    {
+        switch (a.c.types.k) {
+        case CACHE_Q8_0: load_codes<CACHE_Q8_0>(t, a, kv_head, seen, warp, lane); break;
+        case CACHE_Q4_0: load_codes<CACHE_Q4_0>(t, a, kv_head, seen, warp, lane); break;
+        case CACHE_TQ3: load_codes<CACHE_TQ3>(t, a, kv_head, seen, warp, lane); break;
+        default: load_codes<CACHE_F16>(t, a, kv_head, seen, warp, lane);
+        }
+    }
 };
 
 static __device__ inline uint32_t word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
@@ -85,6 +112,32 @@ struct warp_values {
                 v[s][i] = seen >> key(s, i, lane) & 1
                               ? load_part(from + (size_t)at[key(s, i, lane)] * KEY_STEP, lane / 4 * 16)
                               : uint4{0, 0, 0, 0};
+    }
+    /* The same of codes, for elements from `first` on: decoded on the way. */
+    template <cache_type T>
+    __device__ inline void load_codes(const uint32_t *at, const uint8_t *in_page, const cuda_attention_args &a,
+                                      int kv_head, int first, uint64_t seen, int lane)
+    {
+#pragma unroll
+        for (int s = 0; s < TILE_KEYS / 16; s++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int       k    = key(s, i, lane);
+                bool      sees = seen >> k & 1;
+                cache_vec from(a.c, true, cache_plane_in(a.c, true, a.layer, kv_head, sees ? (int)at[k] : 0),
+                               in_page[k]);
+                v[s][i] = sees ? cache_eight<T>(from.code, from.scale, first + lane / 4 * 8) : uint4{0, 0, 0, 0};
+            }
+    }
+    __device__ inline void load_coded(const uint32_t *at, const uint8_t *in_page, const cuda_attention_args &a,
+                                      int kv_head, int first, uint64_t seen, int lane)
+    {
+        switch (a.c.types.v) {
+        case CACHE_Q8_0: load_codes<CACHE_Q8_0>(at, in_page, a, kv_head, first, seen, lane); break;
+        case CACHE_Q4_0: load_codes<CACHE_Q4_0>(at, in_page, a, kv_head, first, seen, lane); break;
+        case CACHE_TQ3: load_codes<CACHE_TQ3>(at, in_page, a, kv_head, first, seen, lane); break;
+        default: load_codes<CACHE_F16>(at, in_page, a, kv_head, first, seen, lane);
+        }
     }
     /* Returns whether one of these keys has an infinity or a NaN. */
     __device__ inline bool is_odd(uint64_t keys, int lane) const
@@ -226,9 +279,21 @@ static __device__ inline void do_tile(tile_shared<DIM> *t, const cuda_attention_
     store_unit(t, n, out, warp, lane);
 }
 
+/* Notes the page and the position in it of the tile's key i, for types with scales. */
+template <int DIM>
+static __device__ inline void find_coded(tile_shared<DIM> *t, const cuda_attention_args &a, const head_view &v,
+                                         int tile, uint64_t seen, int i)
+{
+    int32_t p = tile * TILE_KEYS + i;
+    if (!(seen >> i & 1)) return;
+    int32_t slot  = p > v.last ? p : slot_of(a, v.row, p);
+    t->keys.at[i] = (uint32_t)cache_page(a.c, a.lane[v.row], slot);
+    t->in_page[i] = (uint8_t)(slot % KV_PAGE);
+}
+
 /* Grid: x over tiles, y over K/V heads, z over rows. In a step whose rows are settled, the first tile's rows and keys
  * are found before the kernel waits, and old keys asked for. The first of the rows that share a tile works on it. */
-template <int DIM>
+template <int DIM, bool CODED>
 static __global__ void __launch_bounds__(head_cut<DIM>::THREADS) mma_tiles_kernel(cuda_attention_args a)
 {
     DYNAMIC_SHARED(uint4, attention_shared);
@@ -250,13 +315,19 @@ static __global__ void __launch_bounds__(head_cut<DIM>::THREADS) mma_tiles_kerne
         seen_tile seen(group, rows, tile);
         __syncthreads();                                         /* the tile before this one is done with */
         int of = put_rows(&t->rows, group, rows, tile, per_row); /* the query's row */
-        if (i < TILE_KEYS) t->keys.at[i] = unit_keys::find(a, v, u, seen.any, i);
+        if (CODED && i < TILE_KEYS) find_coded(t, a, v, tile, seen.any, i);
+        if (!CODED && i < TILE_KEYS) t->keys.at[i] = unit_keys::find(a, v, u, seen.any, i);
         if (i == 0) t->odd = 0;
         __syncthreads();
         if (of >= 0) t->part[i] = part_of(a, of, kv_head * per_row + i % per_row, tile);
         if (waits && !is_old(a, row, u)) wait_for_previous(), waits = false;
-        keys.load(t, a.c.pool, seen.any, warp, lane);
-        if (64 * warp < DIM) values.load(t->keys.at, a.c.pool + a.c.plane_bytes + 128 * warp, seen.any, lane);
+        if (CODED) {
+            keys.load_coded(t, a, kv_head, seen.any, warp, lane);
+            if (64 * warp < DIM) values.load_coded(t->keys.at, t->in_page, a, kv_head, 64 * warp, seen.any, lane);
+        } else {
+            keys.load(t, a.c.pool, seen.any, warp, lane);
+            if (64 * warp < DIM) values.load(t->keys.at, a.c.pool + a.c.plane_bytes + 128 * warp, seen.any, lane);
+        }
         if (waits) wait_for_previous(), waits = false;
         do_tile(t, a, kv_head, per_row, seen, keys, values);
     }
@@ -398,10 +469,20 @@ template <bool MANY> static __global__ void __launch_bounds__(MERGE_THREADS) mma
 }
 
 /* --- launches -------------------------------------------------------------------------------------*/
+template <int DIM, bool CODED> static void launch_tiles_of(cudaStream_t s, const cuda_attention_args *a, dim3 grid)
+{
+    allow_shared(mma_tiles_kernel<DIM, CODED>, sizeof(tile_shared<DIM>));
+    LAUNCH_EARLY((mma_tiles_kernel<DIM, CODED>), grid, head_cut<DIM>::THREADS, sizeof(tile_shared<DIM>), s, *a);
+}
+
+static bool is_coded(const cuda_attention_args *a) { return a->c.scale_bytes || a->c.v_scale_bytes; }
+
 template <int DIM> static void launch_tiles(cudaStream_t s, const cuda_attention_args *a, dim3 grid)
 {
-    allow_shared(mma_tiles_kernel<DIM>, sizeof(tile_shared<DIM>));
-    LAUNCH_EARLY((mma_tiles_kernel<DIM>), grid, head_cut<DIM>::THREADS, sizeof(tile_shared<DIM>), s, *a);
+    if (is_coded(a))
+        launch_tiles_of<DIM, true>(s, a, grid);
+    else
+        launch_tiles_of<DIM, false>(s, a, grid);
 }
 
 static void launch_units(cudaStream_t s, const cuda_attention_args *a)
@@ -427,14 +508,14 @@ enum { SHORT_TILES = 32, MANY_ROWS = 17, STEP_ROWS = 64 };
 extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes, int max_rows)
 {
     int D = a->c.head_dim, per_row = a->n_heads / a->c.n_kv_heads;
-    if (a->c.types.k != CACHE_F16 || a->c.types.v != CACHE_F16 || (D != 64 && D != 128 && D != 256 && D != 512) ||
+    if (a->c.types.k == CACHE_F32 || a->c.types.v == CACHE_F32 || (D != 64 && D != 128 && D != 256 && D != 512) ||
         per_row > QUERIES)
         return false;
     bool is_short = a->n_tiles <= SHORT_TILES, many = a->n_rows >= MANY_ROWS && a->n_rows <= STEP_ROWS;
-    bool spans   = (!is_short || many) && cuda_attention_has_spans();
+    bool spans   = (!is_short || many) && !is_coded(a) && cuda_attention_has_spans();
     int  parts   = a->n_tiles / SPAN_TILES + SHORT_TILES + 2 * SPAN_TILES + max_rows / TILE_KEYS;
     a->few_tiles = !spans ? a->n_tiles : is_short ? 0 : (int)SHORT_TILES;
-    a->n_parts   = min_int(parts, a->n_tiles);
+    a->n_parts   = spans ? min_int(parts, a->n_tiles) : a->n_tiles;
     size_t row   = (size_t)a->n_heads * (size_t)a->n_parts * (size_t)(4 + D) * sizeof(float);
     a->chunk     = bytes / row < (size_t)a->n_rows ? (int)(bytes / row) : a->n_rows;
     return a->chunk > 0;

@@ -156,6 +156,9 @@ cudaError_t cuda_kv_store(cudaStream_t s, const kv_view *c, int layer, const int
                           const float *k, const float *v, int n_rows);
 cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items, const rope_view *p);
 
+/* Multiplies heads by the rotation of types with scales (ops/cache_code.h), or by its inverse. y may be x. */
+cudaError_t cuda_turn_heads(cudaStream_t s, float *y, const float *x, int n_heads, int dim, bool inverse);
+
 enum { TILE_KEYS = 64 }; /* positions of a tile of keys; tiles start at multiples of it */
 typedef struct {
     kv_view        c;
@@ -177,7 +180,7 @@ typedef struct {
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
 /* Prepares attention on tensor cores with `bytes` of scratch at partial; n_rows and n_tiles are set. Returns false if
- * it is not possible: it requires an F16 cache, a head_dim of 64, 128, 256 or 512, and scratch for the parts of one
+ * it is not possible: it requires a cache without F32, a head_dim of 64, 128, 256 or 512, and scratch for the parts of one
  * row. max_rows is the queue's. */
 bool        cuda_attention_plan(cuda_attention_args *a, size_t bytes, int max_rows);
 cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a);

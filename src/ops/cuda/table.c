@@ -739,32 +739,39 @@ static int tiles_seen(int n_tiles, int window, int max_rows)
 static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                          float scale, int window)
 {
-    cuda_attention_args a = {.c       = kv_view_of(c),
-                             .y       = y.p,
-                             .q       = q_rows.p,
-                             .pos     = rows->pos.p,
-                             .lane    = rows->lane.p,
-                             .slot    = rows->slot.p,
-                             .parent  = rows->parent.p,
-                             .root    = rows->root.p,
-                             .last    = rows->last.p,
-                             .n_rows  = rows->n_rows,
-                             .n_heads = n_heads,
-                             .layer   = layer,
-                             .window  = window,
-                             .scale   = scale,
-                             .settled = rows->settled,
-                             .n_tiles = (c->table_stride * KV_PAGE + TILE_KEYS - 1) / TILE_KEYS};
-    assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM);
+    cuda_attention_args a      = {.c       = kv_view_of(c),
+                                  .y       = y.p,
+                                  .q       = q_rows.p,
+                                  .pos     = rows->pos.p,
+                                  .lane    = rows->lane.p,
+                                  .slot    = rows->slot.p,
+                                  .parent  = rows->parent.p,
+                                  .root    = rows->root.p,
+                                  .last    = rows->last.p,
+                                  .n_rows  = rows->n_rows,
+                                  .n_heads = n_heads,
+                                  .layer   = layer,
+                                  .window  = window,
+                                  .scale   = scale,
+                                  .settled = rows->settled,
+                                  .n_tiles = (c->table_stride * KV_PAGE + TILE_KEYS - 1) / TILE_KEYS};
+    bool                turn_q = cache_has_scales(c->types.k), turn_y = cache_has_scales(c->types.v);
+    int                 heads = rows->n_rows * n_heads;
+    assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM && (!turn_q || y.p != q_rows.p));
     if (rows->n_rows < 1) return;
     wrote_f32(q, y, rows->n_rows, n_heads * c->head_dim);
+    if (turn_q) { /* y holds the queries until the outputs replace them, head by head */
+        note_status(q, "attention", cuda_turn_heads(on(q), y.p, q_rows.p, heads, c->head_dim, false));
+        a.q = y.p;
+    }
     cuda_attention_args m = a;
     m.partial             = q->partial;
     m.n_tiles             = tiles_seen(a.n_tiles, window, q->lim.max_rows);
     bool mma              = cuda_attention_plan(&m, PARTIAL_BYTES, q->lim.max_rows);
     if (split_tiles(&a)) a.partial = q->partial;
-    if (mma) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim);
+    if (mma && !turn_y) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim);
     note_status(q, "attention", mma ? cuda_attention_mma(on(q), &m) : cuda_attention(on(q), &a));
+    if (turn_y) note_status(q, "attention", cuda_turn_heads(on(q), y.p, y.p, heads, c->head_dim, true));
 }
 
 /* --- picking --------------------------------------------------------------------------------------*/
@@ -829,6 +836,7 @@ static void op_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_ro
 
 const ops cuda_table = {
     .name           = "cuda",
+    .kv_scales      = true,
     .alloc          = op_alloc,
     .free           = op_free,
     .weight_load    = cuda_weight_load,

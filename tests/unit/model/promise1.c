@@ -155,7 +155,6 @@ static void check_model(test_case *t, const tiny_model *m, cache_types kv_type)
     for (int i = 0; i < T + LANES; i++) id[i] = (int32_t)(test_rand(&r) % VOCAB);
     test_backend b[TEST_BACKENDS_MAX];
     for (int i = 1, n = test_backends(b); i < n; i++) { /* ref, the first, has one thread and no tiles */
-        if (cache_has_scales(kv_type.v) && !strcmp(b[i].name, "cuda")) continue;
         if (!open_rig(t, &g, path, &b[i], kv_type)) return;
         for (size_t c = 0; c < COUNT(chunks); c++) {
             bool first = c == 0 && strcmp(b[i].name, b[i - 1].name);
