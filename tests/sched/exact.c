@@ -1,6 +1,6 @@
 /* A request's answer is its own: the same bytes alone or in any company, however it was cut, speculated and cached.
  *
- *     engine_exact [SIZE]
+ *     engine_exact [SIZE [KV]]
  *
  * The answer to each question (a prompt, a way of sampling, a seed) is made once by an engine without drafters, cache or
  * company. Then engines with random limits answer the same questions again, by every method, among 0, 1, 3, 16 and 31
@@ -9,7 +9,7 @@
  *
  * Guesses are looked at too: those that one method makes behind one text are the same whenever it is asked again.
  * In every cell guesses must have been both right and wrong, and rounds must have been met again: a method that silently
- * ran plainly fails. SIZE (1) is how often, 0: a quick look. */
+ * ran plainly fails. SIZE (1) is how often, 0: a quick look. KV: types of K and V. */
 #include "stage.h"
 
 #include "base/clock.h"
@@ -394,6 +394,7 @@ int main(int argc, char **argv)
     static const int company[] = {0, 1, 3, 16, 31};
     int              size      = argc > 1 ? atoi(argv[1]) : 1;
     double           start     = clock_s();
+    nano_kv                    = argc > 2 ? argv[2] : NULL;
     rounds.slot                = xnew_n(seen_round, ROUNDS);
     prompts_open(&set, size > 1 ? 24 : 3 + size, size > 1 ? 8 : 1 + size);
     if (size == 0) max_tokens = 24;

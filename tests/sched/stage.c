@@ -81,9 +81,12 @@ void prompts_close(prompt_set *p)
 }
 
 /* --- engines --------------------------------------------------------------------------------------*/
+const char *nano_kv;
+
 void nano_options(tandem_options *o, prompt_set *p, tandem_drafter drafters[2])
 {
     tandem_options_init(o);
+    if (nano_kv) o->kv_type = o->kv_sliding = o->kv_draft = nano_kv;
     o->path       = rig_path("models/nano/target.gguf", p->path[0]);
     drafters[0]   = (tandem_drafter){.path = rig_path("models/nano/dflash.gguf", p->path[1])};
     drafters[1]   = (tandem_drafter){.path = rig_path("models/nano/mtp.gguf", p->path[2])};

@@ -14,10 +14,11 @@ void prompts_open(prompt_set *p, int n_short, int n_long);
 void prompts_close(prompt_set *p);
 
 /* Defaults, nano's paths, `drafters` filled in with both of nano's. */
-void     nano_options(tandem_options *o, prompt_set *p, tandem_drafter drafters[2]);
-tandem  *need_engine(const tandem_options *o); /* ends the program when there is none */
-void     need_set(tandem *t, const char *name, const char *value);
-uint64_t draw(uint64_t *state, uint64_t n); /* 0 .. n - 1 */
+extern const char *nano_kv; /* types of K and V in all layers; NULL: the default */
+void               nano_options(tandem_options *o, prompt_set *p, tandem_drafter drafters[2]);
+tandem            *need_engine(const tandem_options *o); /* ends the program when there is none */
+void               need_set(tandem *t, const char *name, const char *value);
+uint64_t           draw(uint64_t *state, uint64_t n); /* 0 .. n - 1 */
 
 /* How text is picked; with the prompt, all that decides it. */
 typedef struct {

@@ -180,8 +180,8 @@ typedef struct {
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
 /* Prepares attention on tensor cores with `bytes` of scratch at partial; n_rows and n_tiles are set. Returns false if
- * it is not possible: it requires a cache without F32, a head_dim of 64, 128, 256 or 512, and scratch for the parts of one
- * row. max_rows is the queue's. */
+ * it is not possible: it requires K and V of any type but F32, a head_dim of 64, 128, 256 or 512, and scratch for the
+ * parts of one row. max_rows is the queue's. */
 bool        cuda_attention_plan(cuda_attention_args *a, size_t bytes, int max_rows);
 cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a);
 
