@@ -112,6 +112,7 @@ typedef struct {
     const tandem_setting *settings;      /* override those of the file; the environment overrides both */
     int                   n_settings;
     const char           *routing_log;  /* a file for routing decisions as JSON lines; NULL: none */
+    const char           *session_dir;  /* directory of saved sessions; created if missing; NULL: no sessions */
     bool                  fingerprints; /* compute fingerprints; always done with a routing log */
 
     /* Called by tandem_open while weights load, with bytes. May be NULL. */
@@ -392,6 +393,62 @@ typedef struct {
 bool tandem_chat_prompt(const tandem *t, const tandem_message *messages, size_t n, bool think, tandem_ids *out,
                         bool *in_thought, tandem_error *e);
 void tandem_ids_free(tandem_ids *ids); /* frees the tokens; *ids is then empty */
+
+/* --- sessions ----------------------------------------------------------------------------------- */
+/* A session is a text with its state: K/V, recurrent states, the K/V of a DFlash drafter, the sampling options. It is
+ * saved to a file of tandem_options.session_dir, and restored to the prefix cache of this or another engine with the
+ * same model files, K/V types and device. The next request for the text then runs only the tokens after it, with the
+ * same result as if the engine had never ended, and drafts in its first round. These functions block; the engine copies
+ * pages between its steps. Without a session_dir they fail with TANDEM_UNAVAILABLE. */
+enum { TANDEM_SESSION_NAME = 64 };
+typedef struct {
+    const char *owner;  /* the sessions of an owner do not exist for others; NULL is an owner */
+    const char *name;   /* 1 to 64 letters, digits and . _ -; does not begin with a point */
+    const char *tenant; /* as in tandem_request: the cached prefixes to save, or to add to */
+    /* Used by tandem_session_save only. */
+    const int32_t        *ids; /* the text: a prompt and the tokens of its response */
+    size_t                n_ids;
+    int32_t               n_prompt; /* length of the prompt in `ids` */
+    const tandem_request *request;  /* its sampling options are saved; NULL: none */
+    const char           *note;     /* bytes of the caller, returned by tandem_session_restore; NULL: none */
+    size_t                n_note;
+} tandem_session;
+
+typedef struct {
+    char        name[TANDEM_SESSION_NAME + 1];
+    int32_t     tokens;   /* length of the text */
+    int32_t     reusable; /* tokens with saved state; after a restore, tokens that the next request does not run */
+    const char *draft;    /* K/V of a drafter: "stored", "restored", "rebuilt" (another drafter), "none"; static */
+    uint64_t    bytes;    /* size of the file */
+    int64_t     used;     /* when it was last saved or restored, in seconds since 1970 */
+} tandem_session_info;
+
+/* The content of a session; the options as in tandem_request. */
+typedef struct {
+    tandem_ids ids;
+    int32_t    n_prompt;
+    float      temp, top_p, min_p;
+    int32_t    top_k;
+    bool       has_seed;
+    uint64_t   seed;
+    float      repeat_penalty, presence_penalty, frequency_penalty;
+    char      *note;
+    size_t     n_note;
+} tandem_session_content;
+
+/* Saves a text; replaces the owner's session of this name. A crash leaves the old file or the new one. Saves the state
+ * of the part of the text that is in the prefix cache. Fails with TANDEM_TOO_LARGE over the settings session_max_count
+ * and session_max_bytes. */
+bool tandem_session_save(tandem *t, const tandem_session *s, tandem_session_info *out, tandem_error *e);
+/* Restores a session. Fails with TANDEM_NOT_FOUND when the owner has none of this name, and with TANDEM_FORMAT when the
+ * file is damaged, of another format or of another model. The caller frees *content with tandem_session_content_free;
+ * it is empty on failure. */
+bool tandem_session_restore(tandem *t, const tandem_session *s, tandem_session_content *content,
+                            tandem_session_info *out, tandem_error *e);
+void tandem_session_content_free(tandem_session_content *c);
+bool tandem_session_delete(tandem *t, const char *owner, const char *name, tandem_error *e);
+/* Fills out[0 .. max - 1] and returns the number of the owner's sessions, which may be larger. */
+size_t tandem_sessions(tandem *t, const char *owner, tandem_session_info *out, size_t max);
 
 /* --- settings and statistics ----------------------------------------------------------------------- */
 /* Changes a setting of the running engine and writes it to settings_path, if set. It applies from the next step or

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -15,9 +16,20 @@ enum {
 };
 
 static generate_flags flags = GENERATE_DEFAULTS;
+static const char    *session_name; /* --session; NULL: none */
 
 static const option opts[] = {
     OPT_GENERATE(flags),
+    {.name = "session",
+     .kind = OPT_STR,
+     .dest = &session_name,
+     .arg  = "NAME",
+     .help = "continue the saved session of this name, and save it at the end"},
+    {.name = "session-dir",
+     .kind = OPT_STR,
+     .dest = &flags.session_dir,
+     .arg  = "DIR",
+     .help = "directory of saved sessions (default: tandem/sessions in $XDG_STATE_HOME or ~/.local/state)"},
     OPT_LOGGING,
 };
 static const opt_spec usage = {"chat", "chat [-m MODEL] [FLAGS]",
@@ -31,7 +43,9 @@ static const char help[] = "/help            this text\n"
                            "/system [TEXT]   set the instructions (none without TEXT); forgets the conversation\n"
                            "/think on|off    let the model think before it answers\n"
                            "/stats           speed of the last response, and use of the context\n"
+                           "/save            save the session of --session\n"
                            "/save FILE       write the conversation as JSON\n"
+                           "/load [NAME]     continue a saved session, by default that of --session\n"
                            "/quit            leave, like Ctrl-D and Ctrl-C at the prompt\n"
                            "A backslash at the end of a line continues it on the next line.\n";
 
@@ -48,6 +62,7 @@ typedef struct {
     turn         turns[MAX_TURNS];
     int          n_turns;
     chat_prompt  prompt;
+    tok_ids      text; /* the last prompt and its response */
     answer_view  view;
     chat_stream  stop;
     bool         terminal; /* standard input is a terminal */
@@ -152,6 +167,7 @@ static bool confirm(session *s, const char *question)
 static void view_token(void *ctx, int32_t id, bool stop)
 {
     session *s = ctx;
+    tok_ids_put(&s->text, id);
     if (!stop) view_put(&s->view, id);
 }
 
@@ -201,6 +217,8 @@ static bool answer(session *s, str question, err *e)
     }
     view_init(&s->view, engine_tok(s->g), &flags, &s->format, s->prompt.in_thought);
     generate_watch(&s->stop, engine_tok(s->g), &flags, &s->format, s->prompt.in_thought);
+    tok_ids_clear(&s->text);
+    tok_ids_put_n(&s->text, s->prompt.ids.p, s->prompt.ids.n);
     bool ok =
         generate_check(&s->prompt.ids, engine_info(s->g)->n_ctx, engine_info(s->g)->n_vocab, flags.max_tokens, e) &&
         generate(&s->gen, &s->prompt.ids, e);
@@ -251,7 +269,7 @@ static void save(const session *s, str file)
     char path[4096];
     buf  out;
     if (!file.n || file.n >= sizeof path) {
-        fputs("/save needs the name of a file\n", stderr);
+        fputs("/save needs the name of a file, or --session\n", stderr);
         return;
     }
     memcpy(path, file.s, file.n);
@@ -263,6 +281,105 @@ static void save(const session *s, str file)
     if (f && fclose(f)) ok = false;
     if (!ok) fprintf(stderr, "cannot write %s: %s\n", path, out.failed ? "too large" : strerror(errno));
     buf_deinit(&out);
+}
+
+/* --- saved sessions -----------------------------------------------------------------------------*/
+/* Saves the conversation with its state. Reports errors. */
+static void save_session(session *s)
+{
+    buf                 note;
+    tandem_session_info info;
+    tandem_error        e;
+    if (!s->text.n) {
+        fputs("there is nothing to save yet\n", stderr);
+        return;
+    }
+    buf_init(&note, (size_t)1 << 26);
+    write_conversation(s, &note);
+    tandem_session x = {.name     = session_name,
+                        .ids      = s->text.p,
+                        .n_ids    = s->text.n,
+                        .n_prompt = (int32_t)s->prompt.ids.n,
+                        .request  = &s->gen.request,
+                        .note     = note.p,
+                        .n_note   = note.n};
+    if (note.failed)
+        fputs("the conversation is too large to be saved\n", stderr);
+    else if (tandem_session_save(s->g, &x, &info, &e))
+        fprintf(stderr, "saved %s: %d tokens, %.1f MB\n", info.name, info.tokens, (double)info.bytes / 1e6);
+    else
+        fprintf(stderr, "%s\n", e.text);
+    buf_deinit(&note);
+}
+
+/* Adds a message of a saved conversation. */
+static void load_message(session *s, const json_value *m)
+{
+    const json_value *role = json_find(m, "role"), *content = json_find(m, "content");
+    const json_value *thought = json_find(m, "reasoning_content");
+    if (!role || role->kind != JSON_STRING || !content || content->kind != JSON_STRING) return;
+    turn *last = s->n_turns ? &s->turns[s->n_turns - 1] : NULL;
+    if (str_is(role->s, "system")) {
+        buf_clear(&s->system);
+        buf_put(&s->system, content->s.s, content->s.n);
+    } else if (str_is(role->s, "user")) {
+        add_turn(s, content->s);
+    } else if (last) {
+        buf_put(&last->answer, content->s.s, content->s.n);
+        if (thought && thought->kind == JSON_STRING) buf_put(&last->reasoning, thought->s.s, thought->s.n);
+    }
+}
+
+/* Replaces the conversation by a saved one. Returns false when the note is not a conversation. */
+static bool load_conversation(session *s, str note)
+{
+    arena             mem;
+    const json_value *root, *list;
+    arena_init(&mem, (size_t)1 << 28);
+    bool ok =
+        json_parse(&root, &mem, note, NULL, NULL) && (list = json_find(root, "messages")) && list->kind == JSON_ARRAY;
+    if (ok) {
+        drop_turns(s, 0, s->n_turns);
+        buf_clear(&s->system);
+        for (size_t i = 0; i < list->n; i++) load_message(s, &list->item[i]);
+    }
+    arena_deinit(&mem);
+    return ok;
+}
+
+/* Restores a session. missing_ok: a missing one is not an error, since it begins now. */
+static void load_session(session *s, const char *name, bool missing_ok)
+{
+    tandem_session_info    info;
+    tandem_session_content c;
+    tandem_error           e;
+    if (!tandem_session_restore(s->g, &(tandem_session){.name = name}, &c, &info, &e)) {
+        if (!missing_ok || e.code != TANDEM_NOT_FOUND) fprintf(stderr, "%s\n", e.text);
+        return;
+    }
+    if (load_conversation(s, (str){c.note, c.n_note})) {
+        tok_ids_clear(&s->text);
+        tok_ids_put_n(&s->text, c.ids.p, c.ids.n);
+        s->gen.request.seed     = c.seed;
+        s->gen.request.has_seed = c.has_seed;
+        fprintf(stderr, "restored %s: %d turns, %d tokens, %d of them ready\n", info.name, s->n_turns, info.tokens,
+                info.reusable);
+    } else {
+        fprintf(stderr, "the session %s is not a conversation of this program\n", name);
+    }
+    tandem_session_content_free(&c);
+}
+
+/* Handles /load. */
+static void load(session *s, str given)
+{
+    char name[TANDEM_SESSION_NAME + 2];
+    if (!given.n && !session_name) {
+        fputs("/load needs the name of a session, or --session\n", stderr);
+        return;
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(given.n < sizeof name ? given.n : sizeof name), given.n ? given.s : "");
+    load_session(s, given.n ? name : session_name, false);
 }
 
 static void set_system(session *s, str text)
@@ -303,8 +420,12 @@ static void command(session *s, str line)
         set_thinking(s, rest);
     else if (str_is(name, "/stats"))
         show_stats(s);
+    else if (str_is(name, "/save") && !rest.n && session_name)
+        save_session(s);
     else if (str_is(name, "/save"))
         save(s, rest);
+    else if (str_is(name, "/load"))
+        load(s, rest);
     else if (str_is(name, "/quit") || str_is(name, "/exit"))
         s->leave = true;
     else
@@ -350,6 +471,32 @@ static bool open_session(session *s, err *e)
     return true;
 }
 
+/* Creates a directory and those above it, for the user only. */
+static bool make_dirs(char *path)
+{
+    for (char *p = path + 1; *p; p++) {
+        if (*p != '/') continue;
+        *p = 0;
+        mkdir(path, 0700); /* existing ones stay as they are */
+        *p = '/';
+    }
+    return mkdir(path, 0700) == 0 || errno == EEXIST;
+}
+
+/* Checks the name of the session and sets the default directory. */
+static bool check_session(err *e)
+{
+    static char dir[4096];
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (session_name && !engine_session_name(session_name, e)) return err_wrap(e, "--session");
+    if (!session_name || flags.session_dir) return true;
+    bool given = state && state[0] == '/';
+    if (!given && !(home && home[0] == '/')) return err_set(e, ERR_INPUT, "--session needs --session-dir or HOME");
+    snprintf(dir, sizeof dir, "%s%s/tandem/sessions", given ? state : home, given ? "" : "/.local/state");
+    flags.session_dir = dir;
+    return make_dirs(dir) || err_set(e, ERR_IO, "cannot create %s: %s", dir, strerror(errno));
+}
+
 int cmd_chat(int argc, char **args)
 {
     int n_args, code;
@@ -358,13 +505,19 @@ int cmd_chat(int argc, char **args)
     if (n_args)
         return opt_usage(&usage, "unexpected argument '%s': a chat reads its questions from standard input", args[0]);
     if (!generate_check_flags(&flags, &usage)) return 2;
+    if (!check_session(&e)) return cli_fail(&e);
     if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
     session *s = xnew(session);
     buf_init(&s->system, TOK_MAX_INPUT);
     chat_prompt_init(&s->prompt, GENERATE_MAX_CONTEXT);
-    bool ok = open_session(s, &e) && talk(s, &e);
+    tok_ids_init(&s->text, 2 * (size_t)GENERATE_MAX_CONTEXT);
+    bool ok = open_session(s, &e);
+    if (ok && session_name) load_session(s, session_name, true);
+    ok = ok && talk(s, &e);
+    if (ok && session_name && s->text.n) save_session(s);
     drop_turns(s, 0, s->n_turns);
     chat_prompt_deinit(&s->prompt);
+    tok_ids_deinit(&s->text);
     buf_deinit(&s->system);
     tandem_close(s->g);
     mem_free(s);

@@ -132,10 +132,11 @@ static void set_options(tandem_options *o, generate_flags *f)
     o->n_threads = cli_threads(f->engine.n_threads);
     o->n_ctx     = f->engine.n_ctx;
     generate_set_kv(o, &f->engine.kv.types, f->kv_text);
-    o->kv_bytes   = f->engine.kv_bytes;
-    o->max_lanes  = 1;
-    o->settings   = alone;
-    o->n_settings = (int)COUNT(alone);
+    o->kv_bytes    = f->engine.kv_bytes;
+    o->max_lanes   = 1;
+    o->session_dir = f->session_dir;
+    o->settings    = alone;
+    o->n_settings  = (int)COUNT(alone);
 }
 
 bool generate_add_drafters(tandem_options *o, draft_options *d, const char *model, tandem_drafter room[OPT_LIST_MAX],

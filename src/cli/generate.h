@@ -26,6 +26,7 @@ typedef struct {
     const char        *bias;  /* "ID:BIAS,ID:BIAS" */
     opt_list           stops; /* strings */
     const char        *system;
+    const char        *session_dir; /* NULL: none */
     bool               think, stats;
     bool               temp_given, top_k_given, top_p_given, min_p_given, seed_given, method_given;
 } generate_flags;

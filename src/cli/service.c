@@ -35,6 +35,7 @@ static void set_options(tandem_options *o, service_flags *f, const service_extra
     if (f->step_tokens) o->step_tokens = f->step_tokens;
     o->settings_path = f->settings;
     o->routing_log   = f->routing_log;
+    o->session_dir   = f->session_dir;
     o->fingerprints  = true;
     o->settings      = f->given;
     o->n_settings    = f->set.n;

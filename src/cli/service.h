@@ -9,6 +9,7 @@ typedef struct {
     int            max_lanes, step_tokens; /* 0: the default */
     draft_options  draft;
     const char    *settings, *routing_log;
+    const char    *session_dir;
     opt_list       set;                 /* NAME=VALUE */
     tandem_setting given[OPT_LIST_MAX]; /* the parsed `set`, by service_check */
 } service_flags;
@@ -36,7 +37,9 @@ typedef struct {
     {.name = "set", .kind = OPT_LIST, .dest = &(f).set, .arg = "NAME=VALUE",                                           \
      .help = "one setting, overrides the file's; may be repeated"},                                                    \
     {.name = "routing-log", .kind = OPT_STR, .dest = &(f).routing_log, .arg = "FILE",                                  \
-     .help = "write routing decisions there as JSON lines"}
+     .help = "write routing decisions there as JSON lines"},                                                           \
+    {.name = "session-dir", .kind = OPT_STR, .dest = &(f).session_dir, .arg = "DIR",                                   \
+     .help = "directory of saved sessions (docs/sessions.md); created if missing (default: none)"}
 /* clang-format on */
 
 /* Parses the settings. Returns false after printing a message (exit 2). */

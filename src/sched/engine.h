@@ -65,6 +65,11 @@ bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool 
 /* Returns the grammar of the request if it is in the cache of compiled ones, else NULL. The caller drops it. */
 response_grammar *engine_find_compiled(const tandem *t, const tandem_request *r);
 
+/* Appends the prompt and the response of a job that has ended; *n_prompt: length of the prompt. Check out->failed. */
+void engine_job_text(const tandem_job *j, tok_ids *out, int32_t *n_prompt);
+/* Checks the name of a session: ERR_INPUT. */
+bool engine_session_name(const char *name, err *e);
+
 /* --- settings and decisions ----------------------------------------------------------------------- */
 void engine_get_settings(const tandem *t, settings *out);
 /* Changes the settings that are members of the object, all or none, and in the settings file if there is one. null

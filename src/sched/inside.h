@@ -5,6 +5,7 @@
 #include "sched/engine.h"
 #include "sched/open.h"
 #include "sched/sched.h"
+#include "sched/session.h"
 
 #include <pthread.h>
 
@@ -15,8 +16,9 @@ struct tandem {
     kv_types        kv;
     sched          *sched;
     routing_log    *log;
-    settings_file  *file;    /* NULL: none; guarded by settings_lock */
-    bool            carried; /* the settings are passed to the next engine: see engine_extra.changed */
+    session_store  *sessions; /* NULL: there is no directory for them */
+    settings_file  *file;     /* NULL: none; guarded by settings_lock */
+    bool            carried;  /* the settings are passed to the next engine: see engine_extra.changed */
     pthread_mutex_t settings_lock;
     pthread_mutex_t fingerprint_lock;                    /* held for a copy only */
     char            fingerprint[ENGINE_FINGERPRINT_MAX]; /* engine_fingerprint; guarded by fingerprint_lock */

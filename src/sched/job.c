@@ -276,7 +276,7 @@ static double deadline_of(double from, double seconds, int64_t setting_ms)
     return setting_ms == SETTING_UNLIMITED ? INFINITY : from + (double)setting_ms / 1e3;
 }
 
-static uint64_t hash_name(const job_maker *m, const char *name)
+uint64_t job_salt(const job_maker *m, const char *name)
 {
     sha256 s;
     char   hex[65];
@@ -290,7 +290,7 @@ static uint64_t hash_name(const job_maker *m, const char *name)
 
 grammar_source job_form_source(const job_maker *m, const tandem_request *r, const atomic_bool *cancel)
 {
-    return (grammar_source){&r->grammar, r->tenant ? hash_name(m, r->tenant) : 0, cancel};
+    return (grammar_source){&r->grammar, r->tenant ? job_salt(m, r->tenant) : 0, cancel};
 }
 
 static void take_rest(tandem_job *j, const settings *now, const tandem_request *r)
@@ -298,8 +298,8 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
     snprintf(j->id, sizeof j->id, "%s", r->id ? r->id : "");
     j->priority         = r->priority;
     j->is_repeat        = r->choice > 0;
-    j->salt             = r->tenant ? hash_name(j->maker, r->tenant) : 0;
-    j->account_key      = r->account ? hash_name(j->maker, r->account) : 0;
+    j->salt             = r->tenant ? job_salt(j->maker, r->tenant) : 0;
+    j->account_key      = r->account ? job_salt(j->maker, r->account) : 0;
     j->kind             = r->kind ? str_hash(str_of(r->kind)) : 0;
     j->on_token         = r->on_token;
     j->on_token_ctx     = r->on_token_ctx;

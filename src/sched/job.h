@@ -115,8 +115,9 @@ bool job_new(tandem_job **out, const job_maker *m, const settings *now, const ta
              response_grammar *compiled, err *e);
 /* Returns the source of the request's grammar for grammar_cache_take. It borrows r and cancel. */
 grammar_source job_form_source(const job_maker *m, const tandem_request *r, const atomic_bool *cancel);
-void           job_drop(tandem_job *j);            /* releases one owner; the last one frees the job */
-void           job_settle_seed(tandem_request *r); /* draws a random seed where none was given */
+uint64_t       job_salt(const job_maker *m, const char *name); /* keyed hash of the name of a tenant or an account */
+void           job_drop(tandem_job *j);                        /* releases one owner; the last one frees the job */
+void           job_settle_seed(tandem_request *r);             /* draws a random seed where none was given */
 /* Checks and sets *out to the sampling, penalties and speculation of a request with a seed. Stop tokens and min_tokens
  * are left to the caller. room: storage of JOB_MAX_BIAS entries for its biases and the model's bans, which *out
  * borrows. Fails with ERR_INPUT. */

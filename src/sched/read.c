@@ -1,6 +1,7 @@
 /* The reader's side of a job: tokens and text, from any thread, without a lock. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "sched/engine.h"
 #include "sched/job.h"
 
 #include <assert.h>
@@ -133,3 +134,11 @@ const char *tandem_finish_name(tandem_finish f)
 }
 
 const char *tandem_method_name(int method) { return spec_method_name(method); }
+
+void engine_job_text(const tandem_job *j, tok_ids *out, int32_t *n_prompt)
+{
+    int32_t n = atomic_load(&j->n_out);
+    tok_ids_put_n(out, j->prompt.p, j->prompt.n);
+    tok_ids_put_n(out, j->token, (size_t)n);
+    *n_prompt = (int32_t)j->prompt.n;
+}

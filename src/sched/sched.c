@@ -915,3 +915,27 @@ bool sched_park_drafter(sched *s, int method, bool park, err *e)
     if (!x.ok && e) *e = x.why;
     return x.ok;
 }
+
+/* --- other work on the engine thread ------------------------------------------------------------*/
+typedef struct {
+    sched *s;
+    void (*fn)(void *ctx, spec *sp);
+    void *ctx;
+} spec_errand;
+
+static void run_spec_errand(void *ctx)
+{
+    spec_errand *x = ctx;
+    x->fn(x->ctx, x->s->opt.spec);
+    show_stats(x->s);
+}
+
+bool sched_do(sched *s, void (*fn)(void *ctx, spec *sp), void *ctx, err *e)
+{
+    spec_errand x = {s, fn, ctx};
+    return errands_do(&s->errands, run_spec_errand, &x, ring_bell, &s->bell) ||
+           err_set(e, ERR_UNAVAILABLE, "the engine is shutting down");
+}
+
+uint64_t sched_salt(const sched *s, const char *tenant) { return tenant ? job_salt(&s->maker, tenant) : 0; }
+int      sched_vocab(const sched *s) { return s->opt.model->n_vocab; }

@@ -54,6 +54,10 @@ size_t sched_recent(sched *s, const char *request_id, routing_seen *out, size_t 
  * valid as long as the spec. */
 int sched_drafters(sched *s, tandem_drafter_info out[TANDEM_MAX_DRAFTERS],
                    const checkpoint_list *files[TANDEM_MAX_DRAFTERS]);
+/* Calls fn on the engine thread between two steps, and blocks until it returns. ERR_UNAVAILABLE: shutting down. */
+bool     sched_do(sched *s, void (*fn)(void *ctx, spec *sp), void *ctx, err *e);
+uint64_t sched_salt(const sched *s, const char *tenant); /* returns the salt of a tenant's prefixes; NULL: 0 */
+int      sched_vocab(const sched *s);                    /* returns the number of tokens of the model */
 /* As tandem_park_drafter (`park`) or tandem_unpark_drafter. Blocks until the engine thread has done it. */
 bool sched_park_drafter(sched *s, int method, bool park, err *e);
 #endif

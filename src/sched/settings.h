@@ -48,6 +48,7 @@ typedef struct {
     int64_t  default_max_tokens;
     double   kv_cap;
     int64_t  max_mask_ms, max_stall_ms, queue_max, queue_timeout_ms, request_timeout_ms;
+    int64_t  session_max_count, session_max_bytes;
     int64_t  max_lanes_per_key, max_queue_per_key;
     bool     routing_log;
     int64_t  routing_log_max_bytes, routing_log_files;

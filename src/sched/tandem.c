@@ -120,7 +120,7 @@ static bool open_settings(tandem *t, const tandem_options *o, const settings *ch
     return settings_take_environment(s, e) && settings_check(s, e);
 }
 
-static bool wants_fingerprints(const tandem_options *o) { return o->fingerprints || o->routing_log; }
+static bool wants_fingerprints(const tandem_options *o) { return o->fingerprints || o->routing_log || o->session_dir; }
 
 static bool open_files(tandem *t, const tandem_options *o, const engine_extra *x, err *e)
 {
@@ -144,11 +144,12 @@ static bool open_files(tandem *t, const tandem_options *o, const engine_extra *x
 
 static bool open_lanes(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
-    spec_options so = {.max_lanes = o->max_lanes,
-                       .kv_type   = t->kv,
-                       .kv_bytes  = (size_t)o->kv_bytes,
-                       .kv_cap    = s->kv_cap,
-                       .no_prefix = o->no_prefix};
+    spec_options so = {.max_lanes   = o->max_lanes,
+                       .kv_type     = t->kv,
+                       .kv_bytes    = (size_t)o->kv_bytes,
+                       .kv_cap      = s->kv_cap,
+                       .no_prefix   = o->no_prefix,
+                       .fingerprint = o->session_dir ? t->info.fingerprint : NULL};
     return open_loop(&t->m, &so, e);
 }
 
@@ -332,6 +333,7 @@ static bool open_engine(tandem *t, const tandem_options *o, const engine_extra *
     fill_info(t, o);
     make_fingerprint(t, &s);
     settings_log(&s, t->info.name, spec_trained_ctx(t->m.spec));
+    if (o->session_dir && !session_store_open(&t->sessions, o->session_dir, e)) return false;
     return open_log(t, o, &s, e) && start_engine(t, o, &s, e);
 }
 
@@ -365,6 +367,7 @@ void tandem_close(tandem *t)
 {
     if (!t) return;
     sched_free(t->sched);
+    session_store_close(t->sessions);
     routing_log_close(t->log);
     open_close(&t->m);
     settings_file_close(t->file);
@@ -415,6 +418,43 @@ bool tandem_submit(tandem *t, const tandem_request *r, tandem_job **out, tandem_
     bool ok  = sched_submit(t->sched, r, out, &why);
     if (!ok) copy_error(e, &why);
     return ok;
+}
+
+/* --- sessions -----------------------------------------------------------------------------------*/
+static bool has_sessions(const tandem *t, err *e)
+{
+    return t->sessions || err_set(e, ERR_UNAVAILABLE, "there is no directory for sessions (--session-dir)");
+}
+
+bool tandem_session_save(tandem *t, const tandem_session *s, tandem_session_info *out, tandem_error *e)
+{
+    err  why = {0};
+    bool ok  = has_sessions(t, &why) && session_save(t->sessions, t->sched, s, out, &why);
+    if (!ok) copy_error(e, &why);
+    return ok;
+}
+
+bool tandem_session_restore(tandem *t, const tandem_session *s, tandem_session_content *content,
+                            tandem_session_info *out, tandem_error *e)
+{
+    err why  = {0};
+    *content = (tandem_session_content){0};
+    bool ok  = has_sessions(t, &why) && session_restore(t->sessions, t->sched, s, content, out, &why);
+    if (!ok) copy_error(e, &why);
+    return ok;
+}
+
+bool tandem_session_delete(tandem *t, const char *owner, const char *name, tandem_error *e)
+{
+    err  why = {0};
+    bool ok  = has_sessions(t, &why) && session_delete(t->sessions, owner, name, &why);
+    if (!ok) copy_error(e, &why);
+    return ok;
+}
+
+size_t tandem_sessions(tandem *t, const char *owner, tandem_session_info *out, size_t max)
+{
+    return t->sessions ? session_list(t->sessions, owner, out, max) : 0;
 }
 
 void tandem_get_stats(const tandem *t, tandem_stats *out) { sched_get_stats(t->sched, out); }

@@ -26,6 +26,7 @@ struct completion {
     double              since, put_s; /* clock_s */
     atomic_bool         client_left;  /* the client disconnected; read by the worker */
     bool                with_worker, begun, ended, delivered, lost;
+    bool                noted; /* its text is that of its conversation */
     int                 status;
     server_error        why; /* status 0: no error */
     reply               reply;
@@ -126,6 +127,16 @@ static bool jobs_are_done(const completion *x)
     return true;
 }
 
+/* Makes the response the current text of its conversation, so that it can be saved. */
+static void note_session(completion *x)
+{
+    const tandem_job *j = x->n_choices == 1 ? x->choice[0].job : NULL;
+    if (x->noted) return;
+    x->noted = true;
+    if (!x->s->opt->sessions || !x->request.session[0] || !j || !tandem_job_admitted(j)) return;
+    live_sessions_note(&x->s->sessions, x->tenant, x->request.session, j, &x->request.ask);
+}
+
 static void note_completion(completion *x)
 {
     server_record r = {.id        = x->id,
@@ -157,6 +168,7 @@ static bool is_over(completion *x)
 {
     if (x->call || x->with_worker || !jobs_are_done(x)) return false;
     note_completion(x);
+    note_session(x);
     free_completion(x);
     return true;
 }
@@ -384,6 +396,7 @@ static void advance_completion(completion *x)
     }
     put_whole_out(x);
     if (!jobs_are_done(x) || (n_unfinished(x) && !x->why.status)) return;
+    note_session(x); /* before the client learns of the end */
     if (x->why.status)
         end_failed(x);
     else if (x->reply.stream)

@@ -126,7 +126,6 @@ const dialect_field dialect_table[] = {
     {"sse_ping_interval",     FIELD_ANSWERS, IDLE,    "", "every 15 s"},
     /* scheduling and speculation */
     {"priority",              FIELD_ANSWERS, WARNED,  "0", "requests are served in turns"},
-    {"id_slot",               FIELD_ANSWERS, WARNED,  "-1", "lanes are not chosen by clients"},
     {"speculative.n_max",     FIELD_ANSWERS, IDLE,    "", "speculation never changes the text"},
     {"speculative.n_min",     FIELD_ANSWERS, IDLE,    "", "speculation never changes the text"},
     {"speculative.p_min",     FIELD_ANSWERS, IDLE,    "", "speculation never changes the text"},

@@ -80,9 +80,9 @@ typedef struct { /* POST /v1/messages */
 
 /* Fields of a request that generates text: common ones, and those of its API. */
 typedef struct {
-    str     model, reasoning_effort, cache_salt, response_type;
+    str     model, reasoning_effort, cache_salt, session, response_type;
     int     stream, include_usage, want_logprobs, parallel_tool_calls, ignore_eos, return_progress, timings_per_token;
-    int64_t n, max_tokens, n_predict, min_tokens, top_k, seed, top_logprobs;
+    int64_t n, max_tokens, n_predict, min_tokens, top_k, seed, top_logprobs, id_slot;
     double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty;
     const json_value *messages, *stop, *stop_token_ids, *logit_bias, *tools, *tool_choice, *stream_options;
     /* Constraints of the response. */

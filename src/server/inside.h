@@ -13,6 +13,7 @@
 #include "server/completion.h"
 #include "server/life.h"
 #include "server/live.h"
+#include "server/live_sessions.h"
 #include "server/metrics.h"
 #include "server/server.h"
 #include "server/status.h"
@@ -44,6 +45,7 @@ struct server {
     access_rules          access;
     metrics              *metrics;
     watchdog              watchdog;
+    live_sessions         sessions; /* the last texts of named conversations */
     double                notified; /* clock_s of the last watchdog message to the service manager */
     model_files          *files;    /* files of the engine, or of the last one; NULL: none was loaded */
 };

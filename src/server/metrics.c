@@ -84,6 +84,7 @@ typedef struct {
 } tenant;
 
 struct metrics {
+    int64_t  sessions[METRICS_SESSION_KINDS];
     sheet    all;
     tenant  *tenants[METRICS_MAX_TENANTS];
     int      n_tenants;
@@ -164,6 +165,8 @@ void metrics_tokens(metrics *m, str name, int n, double seconds)
     observe(&m->all, H_BETWEEN_TOKENS, seconds / n, n);
     if (x) observe(&x->sheet, H_BETWEEN_TOKENS, seconds / n, n);
 }
+
+void metrics_count_session(metrics *m, metrics_session kind) { m->sessions[kind]++; }
 
 void metrics_reply(metrics *m, str name, int status)
 {
@@ -585,6 +588,15 @@ static void put_parts(page *p, const model_parts *all)
     }
 }
 
+static void put_sessions(page *p, const metrics *m)
+{
+    labelled kind[] = {{"save", (double)m->sessions[METRICS_SESSION_SAVED]},
+                       {"restore", (double)m->sessions[METRICS_SESSION_RESTORED]},
+                       {"delete", (double)m->sessions[METRICS_SESSION_DELETED]}};
+    several(p, OURS, "counter", "session_operations_total", "Sessions saved, restored and deleted.", "operation", kind,
+            COUNT(kind));
+}
+
 static void put_all(page *p, const metrics *m, const metrics_view *v)
 {
     const tandem_stats *s = &v->engine;
@@ -593,6 +605,7 @@ static void put_all(page *p, const metrics *m, const metrics_view *v)
     put_tokens(p, s);
     put_cache(p, s);
     put_graphs(p, s);
+    put_sessions(p, m);
     put_speculation(p, s);
     put_routes(p, s);
     put_histograms(p, &m->all);

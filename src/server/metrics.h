@@ -28,6 +28,14 @@ enum { METRICS_MAX_TENANTS = 4096 }; /* max tenants; a new one replaces the one 
 void metrics_tokens(metrics *m, str tenant, int n, double seconds);
 void metrics_request(metrics *m, const server_record *r); /* adds an ended request */
 void metrics_reply(metrics *m, str tenant, int status);   /* counts a reply of any path; status 0 is ignored */
+/* Operations on saved sessions that succeeded. */
+typedef enum {
+    METRICS_SESSION_SAVED,
+    METRICS_SESSION_RESTORED,
+    METRICS_SESSION_DELETED,
+    METRICS_SESSION_KINDS
+} metrics_session;
+void metrics_count_session(metrics *m, metrics_session kind);
 /* Set each tenant's numbers of running and waiting responses before metrics_write: clear, then note each. Numbers of
  * the server are in metrics_view.engine. */
 void metrics_clear_live(metrics *m);

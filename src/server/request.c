@@ -545,18 +545,39 @@ static bool read_text_request(server_request *r, const tandem *t, server_error *
 
 /* Prefixes are shared by who has the same key and says the same salt. The key's length comes first: no salt can
  * stand for the end of a key. */
-static bool choose_tenant(server_request *r, str key, server_error *why)
+char *request_tenant(str key, str salt)
 {
     enum { LENGTH = 24 };
-    str   salt = r->f.cache_salt;
-    char *name = arena_try(&r->mem, LENGTH + key.n + salt.n + 1, 1);
-    if (!name) return error_no_memory(why);
-    if (!key.n && !salt.n) return true;
+    char *name = key.n || salt.n ? mem_try(LENGTH + key.n + salt.n + 1) : NULL;
+    if (!name) return NULL;
     int n = snprintf(name, LENGTH, "%zu:", key.n);
     if (key.n) memcpy(name + n, key.s, key.n);
     for (size_t i = 0; i < salt.n; i++) name[(size_t)n + key.n + i] = salt.s[i] ? salt.s[i] : ' ';
-    r->ask.tenant = r->tenant = name;
-    r->ask.account            = key.n ? key.s : NULL;
+    return name;
+}
+
+static bool choose_tenant(server_request *r, str key, server_error *why)
+{
+    if (!key.n && !r->f.cache_salt.n) return true;
+    char *name = request_tenant(key, r->f.cache_salt);
+    r->tenant  = name ? arena_str(&r->mem, str_of(name)) : NULL;
+    mem_free(name);
+    if (!r->tenant) return error_no_memory(why);
+    r->ask.tenant  = r->tenant;
+    r->ask.account = key.n ? key.s : NULL;
+    return true;
+}
+
+/* Reads the name of the conversation; llama.cpp's clients send the number of a slot. */
+static bool read_session(server_request *r, server_error *why)
+{
+    err e;
+    if (r->f.id_slot >= 0) snprintf(r->session, sizeof r->session, "slot-%d", (int)r->f.id_slot);
+    if (!r->f.session.n) return true;
+    snprintf(r->session, sizeof r->session, "%.*s", (int)r->f.session.n, r->f.session.s);
+    if (strlen(r->session) != r->f.session.n || !engine_session_name(r->session, &e))
+        return error_set(why, 400, "session", NULL,
+                         "'session' must have letters, digits and . _ - only, and not begin with a point.");
     return true;
 }
 
@@ -637,7 +658,7 @@ bool request_read(server_request *r, const tandem *t, str key, server_error *why
     if (r->endpoint & FIELD_BOTH && !(r->endpoint & FIELD_OLLAMA)) engine_fingerprint(t, r->fingerprint);
     read_sampling(r);
     if (!check_response_fields(r, why) || !read_logprobs(r, why) || !read_stop(r, why) || !read_stop_ids(r, t, why) ||
-        !read_speculative(r, why) || !choose_tenant(r, key, why))
+        !read_speculative(r, why) || !choose_tenant(r, key, why) || !read_session(r, why))
         return false;
     if (!(request_is_text(r) ? read_text_request(r, t, why) : read_chat(r, t, body, why)) || !read_biases(r, t, why) ||
         !check_min_tokens(r, why))

@@ -57,6 +57,7 @@ struct server_request {
     const char *tenant; /* tenant of its prefixes (ask.tenant); NULL: shared with all requests that have none */
     /* The compiled ask.grammar, held until all choices are submitted. NULL: none, or not compiled yet. */
     response_grammar *compiled;
+    char              session[TANDEM_SESSION_NAME + 1];    /* name of its conversation; empty: none */
     char              fingerprint[ENGINE_FINGERPRINT_MAX]; /* system_fingerprint of a chat or text completion */
     char              warning[REQUEST_WARNING_MAX + 1];    /* written by request_warn; empty: none */
     /* For all choices. The prompt, the number of the choice and on_token are set for each. */
@@ -102,6 +103,9 @@ bool request_needs_compiling(const server_request *r);
 /* Compiles its grammar and sets `compiled`. Runs on the worker for grammars. cancel: set when the client has left. */
 bool request_compile(server_request *r, const tandem *t, const atomic_bool *cancel, server_error *why);
 void request_drop_grammar(server_request *r); /* releases the compiled grammar, if there is one */
+/* Returns the name of the tenant of a key and a salt, which the caller frees with mem_free; NULL: both are empty, or
+ * there is no memory. */
+char *request_tenant(str key, str salt);
 /* Reads the whole request: sets the prompts and `ask`, except what each choice sets. key: name of the API key of the
  * request, with a NUL; may be empty. `ask` borrows it. */
 bool request_read(server_request *r, const tandem *t, str key, server_error *why);

@@ -7,6 +7,7 @@
 #include "server/ollama.h"
 #include "server/origin.h"
 #include "server/request_log.h"
+#include "server/sessions.h"
 #include "server/text.h"
 
 #include <stdio.h>
@@ -32,6 +33,7 @@ const route_info route_table[] = {
     {"GET", "/tokenizer_info", ROUTE_KEY, endpoint_tokenizer, 0, NULL},
     {"GET", "/props", ROUTE_KEY, endpoint_props, 0, NULL},
     {"GET", "/slots", ROUTE_OPERATE, endpoint_slots, 0, NULL},
+    {"POST", "/slots/*", ROUTE_KEY, sessions_slot, SESSIONS_MAX_BODY, NULL},
     {"GET", "/metrics", ROUTE_KEY, endpoint_metrics, 0, NULL},
     {"GET", "/api/drain", ROUTE_OPERATE, endpoint_drain, 0, NULL},
     {"POST", "/api/drain", ROUTE_OPERATE, endpoint_drain, 0, NULL},
@@ -45,6 +47,11 @@ const route_info route_table[] = {
     {"GET", "/api/routing", ROUTE_OPERATE, admin_routing, 0, NULL},
     {"GET", "/api/stats", ROUTE_OPERATE, live_endpoint, ADMIN_MAX_BODY, NULL},
     {"POST", "/api/bench", ROUTE_OPERATE, bench_endpoint, ADMIN_MAX_BODY, NULL},
+    {"GET", "/api/sessions", ROUTE_KEY, sessions_list, 0, NULL},
+    {"POST", "/api/sessions/*/save", ROUTE_KEY, sessions_save, SESSIONS_MAX_BODY, NULL},
+    {"POST", "/api/sessions/*/restore", ROUTE_KEY, sessions_restore, SESSIONS_MAX_BODY, NULL},
+    {"POST", "/api/sessions/*/delete", ROUTE_KEY, sessions_delete, SESSIONS_MAX_BODY, NULL},
+    {"DELETE", "/api/sessions/*", ROUTE_KEY, sessions_delete, 0, NULL},
     {"POST", "/api/chat", ROUTE_KEY, completion_ollama_chat, SIZE_MAX, &reply_ollama},
     {"POST", "/api/generate", ROUTE_KEY, completion_ollama_generate, SIZE_MAX, &reply_ollama},
     {"GET", "/api/tags", ROUTE_KEY, ollama_tags, 0, &reply_ollama},
@@ -99,7 +106,9 @@ static void find_route(const server *s, server_call *c, str method, str path, bu
 {
     str name, bare = without_version(path);
     if (str_is(method, "HEAD")) method = STR("GET");
-    if (!s->opt->no_ollama && str_starts(bare, "/api/") && !str_starts(bare, "/api/models/")) c->format = &reply_ollama;
+    if (!s->opt->no_ollama && str_starts(bare, "/api/") && !str_starts(bare, "/api/models/") &&
+        !str_starts(bare, "/api/sessions/"))
+        c->format = &reply_ollama;
     for (int i = 0; i < n_routes && !c->route; i++) {
         const route_info *r = &route_table[i];
         if (!is_at(r, bare, &name) || (s->opt->no_ollama && r->format == &reply_ollama)) continue;

@@ -256,6 +256,7 @@ static void close_server(server *s)
     bench_pump(s);
     assert(!s->n_completions && !s->n_users && !s->bench);
     life_end(s);
+    live_sessions_deinit(&s->sessions);
     metrics_free(s->metrics);
     keys_free(s->access.api);
     keys_free(s->access.admin);

@@ -37,6 +37,7 @@ typedef struct {
     double             hang_s;        /* a step that takes longer is reported as hanging; 0: never */
     const char        *settings_path; /* settings file for changes while the model is parked; NULL: none */
     bool               no_ollama;     /* do not serve Ollama's endpoints */
+    bool               sessions;      /* the engine has a directory for sessions */
     /* The process exits after server_run: SIGTERM and SIGINT stay handled until then. */
     bool exits_next;
 } server_options;
