@@ -1,9 +1,12 @@
 #include "daemon/daemon.h"
 #include "cli/service.h"
 
+#include <errno.h>
+#include <ftw.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static struct {
     service_flags service;
@@ -126,6 +129,33 @@ static int take_arguments(int n_args, char **args)
     return 0;
 }
 
+/* --- snapshots without --session-dir ------------------------------------------------------------*/
+static char private_dir[64];
+
+static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *where)
+{
+    (void)st, (void)flag, (void)where;
+    return remove(path);
+}
+
+/* Makes a directory for the snapshots of this process. */
+static bool make_private_dir(err *e)
+{
+    if (flags.service.session_dir) return true;
+    snprintf(private_dir, sizeof private_dir, "/tmp/tandem-XXXXXX");
+    if (!mkdtemp(private_dir)) {
+        private_dir[0] = 0;
+        return err_set(e, ERR_IO, "cannot create a directory for snapshots: %s", strerror(errno));
+    }
+    flags.service.session_dir = private_dir;
+    return true;
+}
+
+static void remove_private_dir(void)
+{
+    if (private_dir[0]) nftw(private_dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 int cmd_daemon(int argc, char **args)
 {
     int       n_args, code;
@@ -137,8 +167,10 @@ int cmd_daemon(int argc, char **args)
     set_queue();
     mallopt(M_MMAP_THRESHOLD, 128 << 10); /* fixed, so that large buffers are returned to the system when freed */
     signal(SIGPIPE, SIG_IGN);
+    if (!make_private_dir(&e)) return cli_fail(&e);
     if (!daemon_io_init(&io, DAEMON_MAX_LINE, &e)) return cli_fail(&e);
     code = run_daemon(&io);
+    remove_private_dir();
     daemon_io_deinit(&io);
     return code;
 }

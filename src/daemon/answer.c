@@ -21,7 +21,10 @@ typedef struct {
     bool           read;     /* a worker has read the request */
     bool           accepted; /* the event "accepted" was written */
     bool           stream, text;
-    bool           unpark; /* load the model if it is parked */
+    bool           unpark;       /* load the model if it is parked */
+    tandem_error   failed;       /* error of a restore; code 0: none */
+    command_error  mismatch;     /* the snapshot is of another text; code NULL: it is not */
+    int            least_shared; /* tokens that the prompt must share with a snapshot that is not its beginning */
 } answer;
 
 /* --- the request --------------------------------------------------------------------------------*/
@@ -65,8 +68,8 @@ static int put_prompt(buf *out, const command *c, bool raw, command_error *why)
 /* Returns whether the daemon reads the field itself. */
 static bool is_own_field(str key)
 {
-    static const char *const own[] = {"id",  "op",   "meta",   "prompt", "ids",      "messages",
-                                      "raw", "text", "stream", "unpark", "reasoning"};
+    static const char *const own[] = {"id",   "op",     "meta",   "prompt",    "ids",  "messages", "raw",
+                                      "text", "stream", "unpark", "reasoning", "from", "save"};
     for (size_t i = 0; i < COUNT(own); i++)
         if (str_is(key, own[i])) return true;
     return false;
@@ -125,11 +128,31 @@ static void open_and_submit(answer *a)
     request_drop_grammar(&a->request);
 }
 
+/* Restores the snapshot that the prompt begins with. A prompt of another text is refused. */
+static bool restore(answer *a)
+{
+    tandem_session_info    info;
+    tandem_session_content c;
+    size_t                 same = 0;
+    if (!a->op.name[0][0]) return true;
+    if (!tandem_session_restore(a->op.d->engine, &(tandem_session){.name = a->op.name[0]}, &c, &info, &a->failed))
+        return false;
+    const server_prompt *p = &a->request.prompt[0];
+    while (same < p->n && same < c.ids.n && p->ids[same] == c.ids.p[same]) same++;
+    bool ok = same == c.ids.n || same == p->n || same >= (size_t)a->least_shared;
+    if (!ok)
+        command_fail(&a->mismatch, "snapshot_mismatch", "from",
+                     "the prompt differs from the snapshot '%s' of %zu tokens at token %zu", a->op.name[0], c.ids.n,
+                     same);
+    tandem_session_content_free(&c);
+    return ok;
+}
+
 static void read_and_submit(work_item *item)
 {
     answer *a = (answer *)item;
     if (atomic_load(&a->op.cancelled)) return;
-    if (!request_read(&a->request, a->op.d->engine, (str){0}, &a->why)) return;
+    if (!request_read(&a->request, a->op.d->engine, (str){0}, &a->why) || !restore(a)) return;
     if (!request_needs_compiling(&a->request)) open_and_submit(a);
 }
 
@@ -152,8 +175,8 @@ static void on_read(work_item *item)
 {
     answer *a         = (answer *)item;
     a->op.with_worker = false;
-    if (!item->skipped && !a->why.status && !a->opened && request_needs_compiling(&a->request) &&
-        !atomic_load(&a->op.cancelled))
+    if (!item->skipped && !a->why.status && !a->failed.code && !a->mismatch.code && !a->opened &&
+        request_needs_compiling(&a->request) && !atomic_load(&a->op.cancelled))
         give_to_worker(a, WORK_GRAMMAR, compile_and_submit);
     else
         a->op.pump(&a->op);
@@ -260,6 +283,8 @@ static void write_done(answer *a, const char *reason, const tandem_usage *u)
 
 static void write_end(answer *a, const tandem_result *r)
 {
+    if (a->op.name[1][0] && tandem_job_admitted(a->choice.job))
+        live_sessions_note(&a->op.d->sessions, "", a->op.name[1], a->choice.job, &a->request.ask);
     const char *reason = choice_finish_reason(&a->choice);
     err         e      = {.code = (err_code)r->error.code};
     if (r->finish == TANDEM_FINISH_CANCELLED) {
@@ -300,9 +325,15 @@ static void pump(daemon_op *op)
         poll_job(a);
     } else if (a->why.status) {
         op_fail_server(op, &a->why);
+    } else if (a->failed.code) {
+        op_fail_snapshot(op, &a->failed);
+    } else if (a->mismatch.code) {
+        op_fail(op, &a->mismatch);
     } else if (atomic_load(&op->cancelled)) {
         task_note_cancelled(d, op);
         write_done(a, "cancelled", NULL);
+    } else if (!a->read && op_waits_for_name(op)) {
+        return;
     } else if (!a->read && d->state == ENGINE_OPEN && !d->n_parking) {
         a->read = true;
         give_to_worker(a, WORK_QUICK, read_and_submit);
@@ -339,11 +370,13 @@ static bool has_room(const daemon_state *d, command_error *why)
 bool answer_start(daemon_state *d, const command *c, size_t line_bytes, command_error *why)
 {
     bool raw = false, text = true, stream = true, unpark = false;
+    char name[2][TANDEM_SESSION_NAME + 1] = {"", ""};
     buf  body;
     int  endpoint;
     if (!command_bool(c, "raw", &raw, why) || !command_bool(c, "text", &text, why) ||
         !command_bool(c, "stream", &stream, why) || !command_bool(c, "unpark", &unpark, why))
         return false;
+    if (!op_read_name(c, "from", name[0], why) || !op_read_name(c, "save", name[1], why)) return false;
     bool parked = d->state != ENGINE_OPEN || d->n_parking;
     if (parked && !unpark) return command_fail(why, "parked", NULL, "the model is parked");
     if (!has_room(d, why)) return false;
@@ -359,6 +392,8 @@ bool answer_start(daemon_state *d, const command *c, size_t line_bytes, command_
     a->stream       = stream;
     a->text         = text;
     a->unpark       = unpark;
+    a->least_shared = endpoint == FIELD_CHAT ? 16 : INT32_MAX; /* a chat may write its history anew */
+    memcpy(a->op.name, name, sizeof name);
     request_init(&a->request, endpoint, &body);
     a->op.held_bytes = line_bytes;
     d->held_bytes += line_bytes;

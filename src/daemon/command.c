@@ -6,8 +6,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-const char *const command_ops[] = {"generate",   "cancel", "park", "unpark", "tokenize",
-                                   "detokenize", "stats",  "ping", "quit",   NULL};
+const char *const command_ops[] = {
+    "generate",      "cancel",        "park",          "unpark", "tokenize", "detokenize", "snapshot_save",
+    "snapshot_load", "snapshot_list", "snapshot_drop", "stats",  "ping",     "quit",       NULL};
 _Static_assert(COUNT(command_ops) == OP_COUNT + 1, "a name for each operation");
 
 /* Bytes that the tree of a line may take: ten bytes of a hostile line make a hundred of a tree. */
@@ -16,19 +17,23 @@ enum { TREE_MEMORY = 160 << 20 };
 /* Fields of each operation in addition to id, op and meta, separated by blanks. The fields of generate
  * that the HTTP API has are in server/fields.c. */
 static const char *const op_fields[] = {
-    [OP_GENERATE]   = "prompt ids messages raw text stream unpark reasoning",
-    [OP_CANCEL]     = "target",
-    [OP_PARK]       = "what wait",
-    [OP_UNPARK]     = "what",
-    [OP_TOKENIZE]   = "text markers",
-    [OP_DETOKENIZE] = "ids markers",
-    [OP_STATS]      = "",
-    [OP_PING]       = "",
-    [OP_QUIT]       = "mode",
+    [OP_GENERATE]      = "prompt ids messages raw text stream unpark reasoning from save",
+    [OP_CANCEL]        = "target",
+    [OP_PARK]          = "what wait",
+    [OP_UNPARK]        = "what",
+    [OP_TOKENIZE]      = "text markers",
+    [OP_DETOKENIZE]    = "ids markers",
+    [OP_SNAPSHOT_SAVE] = "session name to",
+    [OP_SNAPSHOT_LOAD] = "name",
+    [OP_SNAPSHOT_LIST] = "",
+    [OP_SNAPSHOT_DROP] = "name",
+    [OP_STATS]         = "",
+    [OP_PING]          = "",
+    [OP_QUIT]          = "mode",
 };
 /* Fields of the HTTP API that make no sense here. */
 static const char not_here[] = "model stream_options n best_of return_progress timings_per_token echo suffix "
-                               "max_completion_tokens n_predict cache_salt functions function_call";
+                               "max_completion_tokens n_predict cache_salt session id_slot functions function_call";
 
 bool command_fail(command_error *x, const char *code, const char *field, const char *fmt, ...)
 {

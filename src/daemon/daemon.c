@@ -337,6 +337,7 @@ int daemon_run(daemon_io *io, const daemon_options *o)
         daemon_io_flush(io, end_s);
     }
     work_free(d.work);
+    live_sessions_deinit(&d.sessions);
     tandem_close(d.engine);
     buf_deinit(&d.line);
     return d.code;

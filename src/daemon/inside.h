@@ -4,6 +4,7 @@
 #include "daemon/command.h"
 #include "daemon/daemon.h"
 #include "server/errors.h"
+#include "server/live_sessions.h"
 #include "server/work.h"
 
 #include <stdatomic.h>
@@ -27,6 +28,7 @@ struct daemon_state {
     int                   n_open, n_generating;
     size_t                held_bytes; /* bytes of the lines of open operations */
     buf                   line;       /* the event that is being written */
+    live_sessions         sessions;   /* texts of generate with "save" */
     bool                  closing;    /* no new operations: the input ended, quit, or a signal */
     int                   code;       /* exit status */
 };
@@ -37,10 +39,11 @@ struct daemon_op {
     daemon_state *d;
     daemon_op    *next;
     command_op    kind;
-    buf           id, meta;    /* as JSON; meta is empty when there is none */
-    size_t        held_bytes;  /* as counted in daemon.held_bytes */
-    bool          with_worker; /* a worker uses it */
-    bool          ended;       /* its final line was written; freed after the next pump */
+    buf           id, meta;                         /* as JSON; meta is empty when there is none */
+    size_t        held_bytes;                       /* as counted in daemon.held_bytes */
+    bool          with_worker;                      /* a worker uses it */
+    bool          ended;                            /* its final line was written; freed after the next pump */
+    char          name[2][TANDEM_SESSION_NAME + 1]; /* snapshots that it reads or writes; empty: none */
     atomic_bool   cancelled;
     uint64_t      put_end;          /* daemon_io.n_put after its last event */
     size_t        unsent;           /* bytes of its events since all of them were last sent */
@@ -64,6 +67,12 @@ void *op_new(daemon_state *d, const command *c, size_t bytes, void (*pump)(daemo
 /* Starts the operation of a command. On failure nothing was started. */
 bool answer_start(daemon_state *d, const command *c, size_t line_bytes, command_error *why);
 bool task_start(daemon_state *d, const command *c, size_t line_bytes, command_error *why);
+bool snapshot_start(daemon_state *d, const command *c, command_error *why);
+/* Returns whether an earlier operation with one of its snapshots is open. */
+bool op_waits_for_name(const daemon_op *op);
+/* Reads the name of a snapshot; an absent field keeps *out. */
+bool op_read_name(const command *c, const char *field, char out[TANDEM_SESSION_NAME + 1], command_error *why);
+void op_fail_snapshot(daemon_op *op, const tandem_error *e); /* writes the final line of a failed snapshot */
 /* Loads the parked model if an operation waits for it. Called after every wake-up. */
 void task_load_wanted(daemon_state *d);
 /* Notifies the operations that wait for it that `op` ended as cancelled. */

@@ -20,6 +20,8 @@ typedef struct {
     tandem                     *engine; /* NULL: parked */
     char                        fingerprint[DAEMON_FINGERPRINT];
     bool                        quit;
+    tok_ids                     text; /* the last prompt and its response, for SNAPSHOT */
+    int32_t                     n_prompt;
 } line_server;
 
 /* One generation. */
@@ -30,6 +32,7 @@ typedef struct {
     uint32_t    n;             /* tokens so far */
     bool        stream_closed; /* the reader of the stream left */
     bool        failed;        /* the output file cannot be written */
+    int32_t     n_restored;    /* RESTORE: tokens of the snapshot */
 } generation;
 
 __attribute__((format(printf, 2, 3))) static void put_status(line_server *s, const char *fmt, ...)
@@ -89,6 +92,65 @@ static bool read_prompt(line_server *s, const lines_command *c, tok_ids *out)
     }
     file_map_close(&m);
     return ok;
+}
+
+/* --- snapshots ----------------------------------------------------------------------------------*/
+static void slot_name(int slot, char out[16]) { snprintf(out, 16, "slot-%d", slot); }
+
+/* Saves the first n tokens of the last text. Reports the positions, or -1. inline: after a generation. */
+static void save_slot(line_server *s, int slot, int32_t n, bool is_inline)
+{
+    char                name[16];
+    tandem_session_info info;
+    int32_t             n_prompt = s->n_prompt < n ? s->n_prompt : n;
+    slot_name(slot, name);
+    tandem_session x  = {.name = name, .ids = s->text.p, .n_ids = (size_t)n, .n_prompt = n_prompt};
+    bool           ok = s->engine && n > 0 && (size_t)n <= s->text.n && tandem_session_save(s->engine, &x, &info, NULL);
+    if (!is_inline) put_status(s, "[snap] slot=%d cur_pos=%d", slot, ok ? n : -1);
+    put_status(s, "[snap] inline slot=%d cur_pos=%d", slot, ok ? n : -1);
+}
+
+static void free_slot(line_server *s, int slot)
+{
+    char name[16];
+    slot_name(slot, name);
+    if (s->engine && tandem_session_delete(s->engine, NULL, name, NULL))
+        put_status(s, "[snap] freed slot=%d", slot);
+    else
+        put_status(s, "err %s", s->engine ? "empty_slot" : "target_parked");
+}
+
+static void list_slots(line_server *s)
+{
+    tandem_session_info *x = xnew_n(tandem_session_info, LINES_SLOTS * 4);
+    size_t               n = s->engine ? tandem_sessions(s->engine, NULL, x, LINES_SLOTS * 4) : 0;
+    buf                  out;
+    buf_init(&out, 1 << 12);
+    for (int slot = 0; slot < LINES_SLOTS; slot++) {
+        char name[16];
+        slot_name(slot, name);
+        for (size_t i = 0; i < n && i < LINES_SLOTS * 4; i++)
+            if (!strcmp(x[i].name, name)) buf_printf(&out, "%s%d", out.n ? "," : "", slot);
+    }
+    put_status(s, "[snap] slots=%.*s", (int)out.n, out.n ? out.p : "");
+    buf_deinit(&out);
+    mem_free(x);
+}
+
+/* Restores the slot of a RESTORE. Returns the word of the error; NULL: none. */
+static const char *restore_slot(line_server *s, int slot, const tok_ids *prompt, int32_t *n)
+{
+    char                   name[16];
+    tandem_session_info    info;
+    tandem_session_content c;
+    tandem_error           e;
+    slot_name(slot, name);
+    if (!tandem_session_restore(s->engine, &(tandem_session){.name = name}, &c, &info, &e))
+        return e.code == TANDEM_NOT_FOUND ? "empty_slot" : "snapshot_corrupt";
+    bool same = c.ids.n <= prompt->n && !memcmp(c.ids.p, prompt->p, c.ids.n * sizeof *prompt->p);
+    *n        = (int32_t)c.ids.n;
+    tandem_session_content_free(&c);
+    return same ? NULL : "snapshot_mismatch";
 }
 
 /* --- generating ---------------------------------------------------------------------------------*/
@@ -153,6 +215,9 @@ static void report(line_server *s, const lines_command *c, generation *g)
     bool                 finished =
         r->finish != TANDEM_FINISH_ERROR && r->finish != TANDEM_FINISH_CANCELLED && r->finish != TANDEM_FINISH_TIMEOUT;
     if (!to_file && !g->stream_closed) end_stream(s);
+    tok_ids_clear(&s->text);
+    engine_job_text(g->job, &s->text, &s->n_prompt);
+    if (finished && c->snap_slot >= 0) save_slot(s, c->snap_slot, c->snap_len, true);
     if (g->stream_closed) {
         put_status(s, "err stream_closed");
     } else if (!written) {
@@ -166,8 +231,13 @@ static void report(line_server *s, const lines_command *c, generation *g)
             snprintf(where, sizeof where, "out=%s", c->out);
         else
             snprintf(where, sizeof where, "stream_fd=%d", s->opt->stream_fd);
-        put_status(s, "ok N=%d gen=%u prefill_s=%.3f decode_s=%.3f decode_tok_s=%.1f %s", u->prompt_tokens, g->n,
-                   u->prefill_s, u->decode_s, rate, where);
+        if (c->kind == LINES_RESTORE)
+            put_status(
+                s, "ok N=%d gen=%u prefill_s=%.3f decode_s=%.3f decode_tok_s=%.1f prefix_len=%d (RESTORE slot=%d) %s",
+                u->prompt_tokens, g->n, u->prefill_s, u->decode_s, rate, g->n_restored, c->slot, where);
+        else
+            put_status(s, "ok N=%d gen=%u prefill_s=%.3f decode_s=%.3f decode_tok_s=%.1f %s", u->prompt_tokens, g->n,
+                       u->prefill_s, u->decode_s, rate, where);
     }
 }
 
@@ -180,11 +250,16 @@ static bool open_file(generation *g, const char *path)
 
 static void generate_tokens(line_server *s, const lines_command *c, generation *g)
 {
-    bool           streams = c->kind == LINES_PROMPT;
+    bool           streams = c->kind != LINES_GENERATE;
+    const char    *word;
     tandem_request r;
     tandem_error   e;
     if (!read_prompt(s, c, &g->prompt)) {
         refuse(s, "empty_prompt", streams);
+        return;
+    }
+    if (c->kind == LINES_RESTORE && (word = restore_slot(s, c->slot, &g->prompt, &g->n_restored))) {
+        refuse(s, word, true);
         return;
     }
     tandem_request_init(s->engine, &r);
@@ -207,13 +282,13 @@ static void generate_tokens(line_server *s, const lines_command *c, generation *
 
 static void handle_generate(line_server *s, const lines_command *c)
 {
-    bool       streams = c->kind == LINES_PROMPT;
+    bool       streams = c->kind != LINES_GENERATE;
     generation g       = {0};
     if (streams && s->opt->stream_fd < 0) {
         refuse(s, "no_stream_fd", false);
     } else if (!s->engine) {
         refuse(s, "target_parked", streams);
-    } else if (c->n < 1) {
+    } else if (c->n < 1 && c->snap_slot < 0) {
         refuse(s, "bad_args", streams);
     } else {
         tok_ids_init(&g.prompt, TANDEM_MAX_PROMPT);
@@ -270,7 +345,12 @@ static void handle(line_server *s, str line)
     switch (c.kind) {
     case LINES_EMPTY: break;
     case LINES_PROMPT:
+    case LINES_RESTORE:
     case LINES_GENERATE: handle_generate(s, &c); break;
+    case LINES_SNAPSHOT: save_slot(s, c.slot, (int32_t)s->text.n, false); break;
+    case LINES_FREE_SNAPSHOT: free_slot(s, c.slot); break;
+    case LINES_LIST_SLOTS: list_slots(s); break;
+    case LINES_BAD_SLOT: refuse(s, "invalid_snapshot_slot", str_starts(line, "RESTORE")); break;
     case LINES_PARK: handle_park(s, &c); break;
     case LINES_UNPARK: handle_unpark(s, &c); break;
     case LINES_FREE_DRAFTER:
@@ -316,6 +396,7 @@ int daemon_run_lines(daemon_io *io, const daemon_lines_options *o)
     line_server s    = {.io = io, .opt = o};
     err         e    = {0};
     int         code = 0;
+    tok_ids_init(&s.text, 2 * (size_t)TANDEM_MAX_PROMPT);
     if (open_engine(&s, &e)) {
         daemon_io_catch_signals(io);
         put_banner(&s);
@@ -330,5 +411,6 @@ int daemon_run_lines(daemon_io *io, const daemon_lines_options *o)
         code = 1;
     }
     tandem_close(s.engine);
+    tok_ids_deinit(&s.text);
     return code;
 }

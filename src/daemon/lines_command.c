@@ -67,19 +67,58 @@ static bool read_sampling(lines_command *c, str s)
     return c->frequency >= -100 && c->frequency <= 100 && c->presence >= -100 && c->presence <= 100;
 }
 
-/* Takes samp= out of the words. */
-static bool take_sampling(lines_command *c, words *w)
+static bool read_slot(str s, int *out)
+{
+    int32_t n;
+    if (!read_count(s, &n) || n >= LINES_SLOTS) return false;
+    *out = n;
+    return true;
+}
+
+/* Parses "64:3": the first 64 positions into slot 3. A wrong one has no effect, as clients expect. */
+static void read_snap(lines_command *c, str s)
+{
+    const char *colon = memchr(s.s, ':', s.n);
+    size_t      n     = colon ? (size_t)(colon - s.s) : 0;
+    if (!colon || !read_count((str){s.s, n}, &c->snap_len) || c->snap_len < 1 ||
+        !read_slot((str){colon + 1, s.n - n - 1}, &c->snap_slot))
+        c->snap_slot = -1;
+}
+
+/* Takes samp= and snap= out of the words. */
+static bool take_options(lines_command *c, words *w)
 {
     int n = 0;
     for (int i = 0; i < w->n; i++) {
         str x = w->word[i];
-        if (i == 0 || !str_starts(x, "samp="))
+        if (i > 0 && str_starts(x, "snap="))
+            read_snap(c, (str){x.s + 5, x.n - 5});
+        else if (i == 0 || !str_starts(x, "samp="))
             w->word[n++] = x;
         else if (!read_sampling(c, (str){x.s + 5, x.n - 5}))
             return false;
     }
     w->n = n;
     return true;
+}
+
+static lines_kind read_snapshot(lines_command *c, const words *w)
+{
+    str        first = w->word[0];
+    lines_kind kind  = str_is(first, "RESTORE")         ? LINES_RESTORE
+                       : str_is(first, "SNAPSHOT")      ? LINES_SNAPSHOT
+                       : str_is(first, "FREE_SNAPSHOT") ? LINES_FREE_SNAPSHOT
+                                                        : LINES_LIST_SLOTS;
+    if (kind == LINES_LIST_SLOTS) return w->n == 1 ? kind : LINES_BAD;
+    if (w->n != (kind == LINES_RESTORE ? 4 : 2)) return LINES_BAD;
+    if (!read_slot(w->word[1], &c->slot)) return LINES_BAD_SLOT;
+    if (kind != LINES_RESTORE) return kind;
+    return copy_path(c->path, w->word[2]) && read_count(w->word[3], &c->n) ? kind : LINES_BAD;
+}
+
+static bool is_snapshot(str s)
+{
+    return str_is(s, "RESTORE") || str_is(s, "SNAPSHOT") || str_is(s, "FREE_SNAPSHOT") || str_is(s, "LIST_SLOTS");
 }
 
 static bool read_what(const words *w, int *what)
@@ -97,6 +136,7 @@ static lines_kind read_words(lines_command *c, const words *w)
     str        first = w->word[0];
     lines_kind kind  = LINES_UNKNOWN;
     bool       ok    = true;
+    if (is_snapshot(first)) return read_snapshot(c, w);
     if (str_is(first, "quit") || str_is(first, "exit")) {
         kind = LINES_QUIT;
     } else if (str_is(first, "park") || str_is(first, "unpark")) {
@@ -121,11 +161,11 @@ static lines_kind read_words(lines_command *c, const words *w)
 void lines_command_read(lines_command *out, str line)
 {
     words w;
-    *out = (lines_command){.kind = LINES_BAD, .top_p = 1, .repeat = 1};
+    *out = (lines_command){.kind = LINES_BAD, .top_p = 1, .repeat = 1, .snap_slot = -1};
     if (!split(&w, line)) return;
     if (!w.n) {
         out->kind = LINES_EMPTY;
         return;
     }
-    if (take_sampling(out, &w)) out->kind = read_words(out, &w);
+    if (take_options(out, &w)) out->kind = read_words(out, &w);
 }

@@ -449,6 +449,10 @@ bool task_start(daemon_state *d, const command *c, size_t line_bytes, command_er
     case OP_UNPARK: ok = start_turn(d, c, why); break;
     case OP_TOKENIZE:
     case OP_DETOKENIZE: ok = start_text(d, c, why); break;
+    case OP_SNAPSHOT_SAVE:
+    case OP_SNAPSHOT_LOAD:
+    case OP_SNAPSHOT_LIST:
+    case OP_SNAPSHOT_DROP: ok = snapshot_start(d, c, why); break;
     case OP_STATS: task_new(d, c, pump_stats); break;
     default: task_new(d, c, pump_ping); break;
     }

@@ -223,6 +223,37 @@ def operations():
     check(d.close() == 0, "exit status")
 
 
+def snapshots():
+    """A snapshot continues in another daemon with the same tokens, and operations on one name keep their order."""
+    story = "Once upon a time there was a little robot who lived in a small house near the sea. "
+    with tempfile.TemporaryDirectory() as tmp:
+        d = Daemon("--ctx", "512", "--session-dir", tmp)
+        ids = d.ask("t", op="tokenize", text=story)["ids"]
+        options = {"temperature": 0.9, "seed": 3, "ignore_eos": True, "stream": False, "op": "generate"}
+        whole = d.ask("w", ids=[2] + ids, max_tokens=80, **options)["ids"]
+        d.send(id="g", ids=[2] + ids, max_tokens=40, save="tale", **options)
+        d.send(id="s", op="snapshot_save", session="tale", name="kept")
+        saved = d.end("s")
+        check(d.end("g")["ids"] == whole[:40], "the first part")
+        check(saved.get("positions") == len(ids) + 41 and saved["draft"] == "stored" and saved["bytes"] > 0, f"save: {saved}")
+        listed = d.ask("l", op="snapshot_list")["snapshots"]
+        check([x["name"] for x in listed] == ["kept"] and listed[0]["where"] == "disk", f"list: {listed}")
+        check(d.close() == 0, "exit status")
+        d = Daemon("--ctx", "512", "--session-dir", tmp)
+        d.send(id="r", ids=[2] + ids + whole[:40], max_tokens=40, **{"from": "kept"}, save="tale", **options)
+        done = d.end("r")
+        check(done.get("ids") == whole[40:] and done["usage"]["cached_tokens"] == saved["reusable"], f"from: {done}")
+        check(done["spec"]["drafted"] > 0, f"no drafts after a restore: {done}")
+        check(d.ask("o", op="snapshot_load", name="kept")["draft"] == "restored", "load")
+        check(d.ask("m", ids=[2, 9, 9, 9], **{"from": "kept"}, **options)["code"] == "snapshot_mismatch", "another text")
+        check(d.ask("d", op="snapshot_drop", name="kept") == {"id": "d", "type": "result", "dropped": True}, "drop")
+        for id, command in (("d2", {"op": "snapshot_drop", "name": "kept"}), ("l2", {"op": "snapshot_load", "name": "kept"}),
+                            ("s2", {"op": "snapshot_save", "session": "none"}), ("f2", {"ids": [2], "from": "kept", **options})):
+            check(d.ask(id, **command).get("code") == "not_found", f"{command}")
+        check(d.ask("n", op="snapshot_load", name="../x").get("code") == "bad_request", "a wrong name")
+        check(d.close() == 0, "exit status")
+
+
 def mutated_lines():
     """Random and mutated lines leave the daemon serving, and each id has one end."""
     rng = random.Random(LINES)
@@ -360,6 +391,25 @@ def older_protocol():
                            ("compress a 500 b", "unsupported"), (f"{prompt} 0", "bad_args")):
             c.send(line)
             check(c.ids() == [] and c.status() == f"err {word}", line)
+        c.send(f"{prompt} 40")
+        long = [2, 15, 9] + c.ids()
+        c.status()
+        c.send("SNAPSHOT 3")
+        check([c.status(), c.status()] == [f"[snap] slot=3 cur_pos={len(long)}", f"[snap] inline slot=3 cur_pos={len(long)}"], "SNAPSHOT")
+        with open(f"{tmp}/long.bin", "wb") as f:
+            f.write(struct.pack(f"<{len(long)}i", *long))
+        c.send(f"{tmp}/long.bin 5 snap=32:7")
+        more = c.ids()
+        check(c.status() == "[snap] inline slot=7 cur_pos=32" and c.status().startswith("ok "), "snap=")
+        c.send("LIST_SLOTS")
+        check(c.status() == "[snap] slots=3,7", "LIST_SLOTS")
+        c.send(f"RESTORE 3 {tmp}/long.bin 5")
+        check(c.ids() == more and f"prefix_len={len(long)} (RESTORE slot=3)" in c.status(), "RESTORE")
+        for line, word in ((f"RESTORE 3 {prompt} 5", "snapshot_mismatch"), (f"RESTORE 4 {prompt} 5", "empty_slot"), (f"RESTORE 99 {prompt} 5", "invalid_snapshot_slot")):
+            c.send(line)
+            check(c.ids() == [] and c.status() == f"err {word}", line)
+        c.send("FREE_SNAPSHOT 3\nFREE_SNAPSHOT 3")
+        check([c.status(), c.status()] == ["[snap] freed slot=3", "err empty_slot"], "FREE_SNAPSHOT")
         c.send("park")
         check(c.ids() == [] and [c.status(), c.status()] == ["[park] draft released", "[park] target released"], "park")
         c.send(f"{prompt} 12\nunpark\n{prompt} 3")
@@ -380,7 +430,7 @@ def older_protocol():
         check(c.p.wait(60) == 0, "the end of the input in a generation")
 
 
-for test in (operations, pure_output, many_requests, same_together, mutated_lines, long_lines, slow_reader, ends, older_protocol):
+for test in (operations, snapshots, pure_output, many_requests, same_together, mutated_lines, long_lines, slow_reader, ends, older_protocol):
     began = time.monotonic()
     test()
     print(f"{test.__name__}: {time.monotonic() - began:.1f} s", flush=True)

@@ -29,7 +29,8 @@ static void parse_line(str line)
     }
     arena_deinit(&mem);
     lines_command_read(&older, line);
-    REQUIRE(older.kind <= LINES_UNKNOWN && older.n >= 0 && older.temp >= 0);
+    REQUIRE(older.kind <= LINES_UNKNOWN && older.n >= 0 && older.slot >= 0 && older.slot < LINES_SLOTS &&
+            older.snap_slot < LINES_SLOTS && older.temp >= 0);
 }
 
 /* Appends all lines, each with its kind before it. */

@@ -84,6 +84,15 @@ TEST(daemon_older_commands_are_read)
     CHECK_INT(parse("free drafter").kind, LINES_FREE_DRAFTER);
     CHECK_INT(parse("drafter free").kind, LINES_FREE_DRAFTER);
     CHECK_INT(parse("exit").kind, LINES_QUIT);
+    c = parse("RESTORE 3 /tmp/a 9 snap=64:5");
+    CHECK(c.kind == LINES_RESTORE && c.slot == 3 && c.n == 9 && c.snap_slot == 5 && c.snap_len == 64);
+    CHECK_INT(parse("/a 1 snap=x").snap_slot, -1);
+    CHECK_INT(parse("/a 1 snap=4:64").snap_slot, -1);
+    CHECK_INT(parse("SNAPSHOT 63").kind, LINES_SNAPSHOT);
+    CHECK_INT(parse("SNAPSHOT 64").kind, LINES_BAD_SLOT);
+    CHECK_INT(parse("SNAPSHOT").kind, LINES_BAD);
+    CHECK_INT(parse("FREE_SNAPSHOT 0").kind, LINES_FREE_SNAPSHOT);
+    CHECK_INT(parse("LIST_SLOTS").kind, LINES_LIST_SLOTS);
 }
 
 TEST(daemon_older_commands_with_wrong_arguments_are_bad)
