@@ -38,6 +38,7 @@ static void upload_params(draft_picker *p, const draft_job *job, int first, int 
 static void pick_top(draft_picker *p, draft_job *job, dev logits, int first, int n)
 {
     int k = job->n_top;
+    upload_params(p, job, first, n);
     p->o->sample_top(p->q, p->top, logits, p->params, n, p->n_vocab, k, job->soft);
     p->o->download(p->q, p->host_top, p->top, (size_t)(n * k) * sizeof *p->host_top);
     p->o->sync(p->q);
@@ -47,20 +48,29 @@ static void pick_top(draft_picker *p, draft_job *job, dev logits, int first, int
     }
 }
 
+/* Picks n tokens without candidates. */
+static void pick_one_each(draft_picker *p, const draft_job *job, dev to, dev logits, int first, int n)
+{
+    if (job->params.temp <= 0) {
+        p->o->argmax(p->q, to, logits, n, p->n_vocab);
+        return;
+    }
+    upload_params(p, job, first, n);
+    p->o->sample(p->q, to, logits, p->params, n, p->n_vocab);
+}
+
 static void leave_rows(draft_picker *p, draft_job *job, dev logits, int first, int n)
 {
-    upload_params(p, job, first, n);
-    p->o->sample(p->q, dev_at(job->device_tokens, (size_t)first * sizeof(int32_t)), logits, p->params, n, p->n_vocab);
+    pick_one_each(p, job, dev_at(job->device_tokens, (size_t)first * sizeof(int32_t)), logits, first, n);
     job->later = true;
 }
 
 static bool pick_rows(draft_picker *p, draft_job *job, dev logits, int first, int n, err *e)
 {
-    upload_params(p, job, first, n);
     if (job->n_top > 0)
         pick_top(p, job, logits, first, n);
     else {
-        p->o->sample(p->q, p->picked, logits, p->params, n, p->n_vocab);
+        pick_one_each(p, job, p->picked, logits, first, n);
         p->o->download(p->q, job->token + first, p->picked, (size_t)n * sizeof(int32_t));
         p->o->sync(p->q);
     }

@@ -131,6 +131,21 @@ static bool any_guided(const spec *s)
     return false;
 }
 
+/* Picks rows i to end - 1 of the logits, which are rows first + i and so on of the step. */
+static void pick_some(spec *s, int first, int i, int end)
+{
+    const ops *o      = s->t->o;
+    int        V      = s->t->n_vocab;
+    dev        picked = dev_at(s->picked, (size_t)i * sizeof(int32_t));
+    dev        logits = dev_at_f32(s->t->logits, (size_t)i * (size_t)V);
+    bool       greedy = true;
+    for (int r = i; r < end; r++) greedy = greedy && row_params(s, first + r).temp <= 0;
+    if (greedy)
+        o->argmax(s->t->q, picked, logits, end - i, V);
+    else
+        o->sample(s->t->q, picked, logits, dev_at(s->params, (size_t)i * sizeof(sample_params)), end - i, V);
+}
+
 static void pick_piece(spec *s, int first, int n)
 {
     const ops *o = s->t->o;
@@ -142,8 +157,7 @@ static void pick_piece(spec *s, int first, int n)
             o->upload(q, s->changes, s->host_changes, (size_t)m * sizeof(logit_change));
             o->change_logits(q, s->t->logits, V, s->changes, m);
         }
-        o->sample(q, dev_at(s->picked, (size_t)i * sizeof(int32_t)), dev_at_f32(s->t->logits, (size_t)i * (size_t)V),
-                  dev_at(s->params, (size_t)i * sizeof(sample_params)), end - i, V);
+        pick_some(s, first, i, end);
         if (m && s->n_shown >= 0) o->restore_logits(q, s->t->logits, V, s->changes, m);
     }
     o->download(q, s->pick + first, s->picked, (size_t)n * sizeof(int32_t));
