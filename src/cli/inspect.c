@@ -134,6 +134,7 @@ static void print_summary(const checkpoint *cp, const model_summary *c)
     if (c->n_ple) printf("per layer    embeddings of %d; %d layers share K/V\n", c->n_ple, c->n_kv_shared);
     printf("to run       %s of weights, and %s of K/V cache per 1000 positions (%s)\n", human((double)cp->bytes, h),
            human(1000 * (double)kv_bytes(c, true), k), kv_types_text(&flags.engine.kv.types, types));
+    printf("             on a GPU also up to %s for recorded steps\n", human(OPEN_GRAPH_BYTES, h));
     print_kv(c);
     if (c->state_bytes > 0) printf("             %s of state per request\n", human(c->state_bytes, h));
 }

@@ -34,6 +34,8 @@ int sched_bucket(double seconds);
  * otherwise four fifths of the free memory, at least what one lane needs. all, single: the bytes that all lanes and one
  * lane need. */
 size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_bytes);
+/* Returns the part of the device's free bytes that K/V may take: OPEN_GRAPH_BYTES less where steps are recorded. */
+size_t open_free_bytes(const ops *o, size_t free_bytes);
 /* Returns the number of records that were lost because the ring was full. */
 int64_t routing_log_dropped(const routing_log *l);
 #endif

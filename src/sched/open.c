@@ -179,12 +179,19 @@ static bool choose_bytes(size_t *out, const target *m, const ops_device *d, cons
     return check_cache(d, single, e);
 }
 
+size_t open_free_bytes(const ops *o, size_t free_bytes)
+{
+    if (!o->padding) return free_bytes;
+    return free_bytes > OPEN_GRAPH_BYTES ? free_bytes - OPEN_GRAPH_BYTES : 0;
+}
+
 bool open_loop(opened_model *m, const spec_options *o, err *e)
 {
     spec_options so = *o;
     ops_device   now; /* the weights have taken memory since m->device was filled in */
     so.n_ctx = m->n_ctx;
     if (!ops_device_find(&now, m->device.name, e)) return false;
+    now.free_bytes = open_free_bytes(m->model->o, now.free_bytes);
     if (so.kv_bytes ? !check_cache(&now, so.kv_bytes, e) : !choose_bytes(&so.kv_bytes, m->model, &now, &so, e))
         return false;
     return spec_new(&m->spec, m->model, &so, e);

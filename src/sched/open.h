@@ -13,6 +13,9 @@
 #include "gguf/fingerprint.h"
 #include "spec/spec.h"
 
+/* Memory of a GPU that is left free for recorded steps and drafts. */
+enum { OPEN_GRAPH_BYTES = 256 << 20 };
+
 typedef struct {
     const char       *path, *name; /* name: used in messages; neither is kept after open_model */
     str               image;       /* a GGUF file in memory that is used instead of the path */

@@ -269,6 +269,14 @@ TEST(sched_pools_fit_what_is_free)
         CHECK_INT(open_pool_bytes(k[i].lanes, k[i].all, k[i].single, k[i].free), k[i].want);
 }
 
+TEST(sched_leaves_room_for_recorded_steps)
+{
+    ops plain = {0}, recording = {.padding = (void (*)(queue *, dev))1}; /* not called */
+    CHECK_INT(open_free_bytes(&plain, 100), 100);
+    CHECK_INT(open_free_bytes(&recording, 100), 0);
+    CHECK_INT(open_free_bytes(&recording, (size_t)OPEN_GRAPH_BYTES + 5), 5);
+}
+
 TEST(sched_tokenizers_are_found)
 {
     static char long_path[5000];
