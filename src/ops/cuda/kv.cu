@@ -31,6 +31,7 @@ static __global__ void __launch_bounds__(KV_THREADS)
     bool       is_v = blockIdx.z;
     cache_type type = is_v ? c.types.v : c.types.k;
     size_t     from = ((size_t)row * c.n_kv_heads + head) * c.head_dim;
+    if (lane[row] < 0) return; /* padding; the whole block */
     for (int i = threadIdx.x; i < c.head_dim; i += KV_THREADS) y[i] = (is_v ? v : k)[from + i];
     if (cache_is_coded(type)) turn_head(y, c.head_dim, false);
     encode_head(type, cache_vec(c, is_v, layer, head, lane[row], slot[row]), y, c.head_dim);

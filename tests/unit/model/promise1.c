@@ -214,12 +214,12 @@ static void run_tree(test_case *t, rig1 *g, const int32_t *id, int root, int n, 
 }
 
 /* Steps of 1 to 65 rows, padded to buckets and recorded before, and the same steps as they are. */
-static void padded(test_case *t, const char *path, const test_backend *b, const int32_t *id)
+static void padded(test_case *t, const char *path, const test_backend *b, const int32_t *id, cache_type kv_type)
 {
     enum { ROOT = 20, MOST = 65 };
     static float with[MOST * VOCAB], without[MOST * VOCAB];
     rig1         g;
-    if (!open_rig(t, &g, path, b, cache_types_both(CACHE_F16))) return;
+    if (!open_rig(t, &g, path, b, cache_types_both(kv_type))) return;
     ops *o                               = (ops *)g.m->o;
     void (*padding)(queue * q, dev lane) = o->padding;
     prompt_in_chunks(t, &g, 0, id, ROOT, ROOT, NULL);
@@ -244,5 +244,8 @@ TEST(model_promise1_padding_changes_nothing)
     char         path[512];
     snprintf(path, sizeof path, "%s", tiny_model_write(MODEL(QUANT_Q8_0, 4, 0), "padding.gguf"));
     for (size_t i = 0; i < COUNT(id); i++) id[i] = (int32_t)(test_rand(&r) % VOCAB);
-    for (int i = 1, n = test_backends(b); i < n; i++) padded(t, path, &b[i], id);
+    for (int i = 1, n = test_backends(b); i < n; i++) {
+        padded(t, path, &b[i], id, CACHE_F16);
+        padded(t, path, &b[i], id, CACHE_Q8_0);
+    }
 }
