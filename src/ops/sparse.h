@@ -51,7 +51,8 @@ static inline uint64_t sparse_sum_below(const uint32_t *n, int count, uint32_t t
     uint64_t sum = 0;
     for (int i = 0; i < count; i += 2048) { /* 2048 * SPARSE_WEIGHT fits 32 bits */
         uint32_t part = 0;
-        for (int k = i; k < count && k < i + 2048; k++) part += n[k] < t ? n[k] : 0;
+        int      end  = count - i < 2048 ? count : i + 2048;
+        for (int k = i; k < end; k++) part += n[k] < t ? n[k] : 0;
         sum += part;
     }
     return sum;

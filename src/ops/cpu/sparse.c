@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum { HEADS = 4 }; /* query heads that share a load */
+enum { HEADS = 4, PAGES_AHEAD = 2 }; /* query heads that share a load; pages of prefetch distance */
 
 static const uint16_t *summary_of(const kv_view *c, int layer, int head, int32_t lane, int32_t page)
 {
@@ -100,12 +100,20 @@ INLINE void bound_page(int n, float *to, size_t stride, const parts *x, const ui
         to[(size_t)h * stride] = v8_sum(v16_low(up[h]) + v16_high(up[h]) + (v16_low(down[h]) + v16_high(down[h])));
 }
 
+/* Asks for a summary. The summaries of two pages are far apart, so the processor does not fetch them by itself. */
+INLINE void prefetch_summary(const uint16_t *low, int dim)
+{
+    for (int i = 0; i < 2 * dim; i += 32) __builtin_prefetch(low + i);
+}
+
 static void bound_pages(const cpu_choice_args *c, const parts *x, float *to, size_t row, int kv_head, int32_t first,
                         int32_t end)
 {
     const cpu_attention_args *a = c->a;
     for (int32_t j = first; j < end; j++) {
         const uint16_t *low = summary_of(&a->c, a->layer, kv_head, a->lane[row], j);
+        if (j + PAGES_AHEAD < end)
+            prefetch_summary(summary_of(&a->c, a->layer, kv_head, a->lane[row], j + PAGES_AHEAD), a->c.head_dim);
         if (x->n_heads == 4) bound_page(4, to + j, c->stride, x, low, a->c.head_dim);
         if (x->n_heads == 3) bound_page(3, to + j, c->stride, x, low, a->c.head_dim);
         if (x->n_heads == 2) bound_page(2, to + j, c->stride, x, low, a->c.head_dim);
