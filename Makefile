@@ -50,12 +50,14 @@ endif
 
 # The GPU backend: CUDA=1 builds it with nvcc, CUDA=emu runs its kernels on the processor (tests/emu), for tests.
 CUDA      ?=
-CUDA_ARCH ?= 80 90
+CUDA_ARCH ?= 80 90a
+# Later GPUs compile this for themselves; code for 90a runs on no other GPU.
+CUDA_PTX  := $(patsubst %a,%,$(lastword $(CUDA_ARCH)))
 NVCC      ?= nvcc
 CUDA_C    := src/ops/cuda/absent.c
 NVCCFLAGS := -std=c++17 -O3 -fmad=false -Isrc -D_Static_assert=static_assert -Werror all-warnings \
              -Xcompiler -Wall,-Wextra,-fno-strict-aliasing,-fno-exceptions,-fno-threadsafe-statics,-fPIC,-fvisibility=hidden,-fstack-protector-strong $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
-             -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
+             -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) $(if $(filter 90a,$(CUDA_ARCH)),-DTANDEM_SM90A)
 ifneq ($(filter 1 emu,$(CUDA)),)
 CUDA_C    := $(filter-out src/ops/cuda/absent.c,$(wildcard src/ops/cuda/*.c))
 CUDA_CU   := $(wildcard src/ops/cuda/*.cu)

@@ -105,7 +105,7 @@ typedef struct {
     bool        no_prefix; /* disables the prefix cache */
 
     /* Maximum of rows in one step, prompt and draft tokens together: at least 16 and max_lanes, at most
-     * TANDEM_MAX_STEP_TOKENS. Default 256. */
+     * TANDEM_MAX_STEP_TOKENS. 0, the default: 256, on a GPU 2,048. */
     int step_tokens;
 
     const char           *settings_path; /* a file with the settings of models by name; NULL: none */

@@ -30,7 +30,7 @@ typedef struct {
      .help = "requests that run at the same time: 1 to 256 (default 32)"},                                             \
     {.name = "step-tokens", .kind = OPT_INT, .dest = &(f).step_tokens, .arg = "N", .min = 16,                          \
      .max = TANDEM_MAX_STEP_TOKENS,                                                                                    \
-     .help = "maximum of rows in one step, prompt and draft tokens together: 16 to 4096 (default 256)"},               \
+     .help = "maximum of rows in one step, prompt and draft tokens together: 16 to 4096 (default 256, GPU 2048)"},     \
     OPT_DRAFT((f).draft),                                                                                              \
     {.name = "settings", .kind = OPT_STR, .dest = &(f).settings, .arg = "FILE",                                        \
      .help = "settings of models by name (docs/routing.md)"},                                                          \

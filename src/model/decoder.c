@@ -150,7 +150,7 @@ void decoder_init(decoder *d, const target *sizes, ops *o, const model_options *
     *t          = *sizes;
     d->o        = o;
     t->o        = o;
-    t->max_rows = opt->max_rows ? opt->max_rows : STEP_DEFAULT_ROWS;
+    t->max_rows = opt->max_rows ? opt->max_rows : o->default_rows ? o->default_rows : STEP_DEFAULT_ROWS;
     t->capture  = select_features;
     t->step     = run_step;
     t->warm     = warm_steps;

@@ -92,6 +92,30 @@ static void pack_paths(const step *s, int n_rows, int32_t *before, int32_t *kept
         for (int k = 0; k < s->kept[i].n; k++) kept[s->kept[i].first + k] = s->kept[i].at + k;
 }
 
+/* Returns the end of the run of rows from `from` on that follow each other in one lane and see no branch of a tree. */
+static int chain_after(const step *s, int from)
+{
+    int to = from;
+    while (to < s->n_rows && s->lane[to] == s->lane[from] && s->last[to] < s->root[to]) to++;
+    return to;
+}
+
+/* Finds the most rows in a row that are long chains: those of prompts. */
+static void find_chains(const step *s, step_rows *r)
+{
+    enum { LONG_CHAIN = 16 };
+    for (int i = 0, from = 0, end = 0, to; i < s->n_rows; i = to) {
+        to = chain_after(s, i);
+        if (to - i < LONG_CHAIN) {
+            to   = to > i ? to : i + 1;
+            from = to, end = 0;
+            continue;
+        }
+        for (int k = i; k < to; k++) end = s->last[k] + 1 > end ? s->last[k] + 1 : end;
+        if (to - from > r->chain_to - r->chain_from) r->chain_from = from, r->chain_to = to, r->chain_end = end;
+    }
+}
+
 /* Writes the fields of the rows, n of each, and those of padding rows after them. `want` is padded with row 0. */
 static void pack_fields(const step *s, int32_t *to, size_t n)
 {
@@ -116,18 +140,20 @@ step_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, dev to,
     for (int i = 0; i < s->n_given; i++) /* ids travel as floats do: 4 bytes each */
         o->copy_rows(q, dev_at(at[0], (size_t)s->given[i].first * sizeof(int32_t)), s->given[i].n, s->given[i].ids,
                      s->given[i].n, (dev){0}, 1, s->given[i].n);
-    *want = at[7];
-    return (step_rows){.n_rows  = n_rows,
-                       .token   = at[0],
-                       .pos     = at[1],
-                       .lane    = at[2],
-                       .slot    = at[3],
-                       .parent  = at[4],
-                       .root    = at[5],
-                       .last    = at[6],
-                       .before  = at[8],
-                       .kept    = at[9],
-                       .settled = true};
+    *want          = at[7];
+    step_rows rows = {.n_rows  = n_rows,
+                      .token   = at[0],
+                      .pos     = at[1],
+                      .lane    = at[2],
+                      .slot    = at[3],
+                      .parent  = at[4],
+                      .root    = at[5],
+                      .last    = at[6],
+                      .before  = at[8],
+                      .kept    = at[9],
+                      .settled = true};
+    find_chains(s, &rows);
+    return rows;
 }
 
 void step_clear(step *s) { s->n_rows = s->n_want = s->n_given = s->n_kept = 0; }

@@ -152,7 +152,7 @@ struct target {
 typedef struct {
     const char *device;       /* as ops_open; NULL: "auto" */
     int         n_threads;    /* 0: as many as this process may use */
-    int         max_rows;     /* maximum per step, up to STEP_MAX_ROWS; 0: STEP_DEFAULT_ROWS */
+    int         max_rows;     /* maximum per step, up to STEP_MAX_ROWS; 0: ops.default_rows */
     ops *(*wrap)(ops *inner); /* wraps the table of ops, such as ops_profile; NULL: no */
     /* Called from time to time, and after each tensor, with the bytes loaded. May be NULL. */
     void (*progress)(void *ctx, size_t done, size_t total);

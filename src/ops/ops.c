@@ -16,9 +16,12 @@
 
 queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b)
 {
-    return (queue_limits){max_int(a->max_rows, b->max_rows), max_int(a->max_in, b->max_in),
-                          max_int(a->max_expert_slots, b->max_expert_slots), max_int(a->n_experts, b->n_experts),
-                          max_int(a->max_vocab, b->max_vocab)};
+    return (queue_limits){max_int(a->max_rows, b->max_rows),
+                          max_int(a->max_in, b->max_in),
+                          max_int(a->max_expert_slots, b->max_expert_slots),
+                          max_int(a->n_experts, b->n_experts),
+                          max_int(a->max_vocab, b->max_vocab),
+                          max_int(a->max_expert_in, b->max_expert_in)};
 }
 
 rope_view rope_view_of(const rope_params *p)

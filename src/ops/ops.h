@@ -72,6 +72,9 @@ typedef struct {
      * first op that uses them, with an upload directly before that op. A backend may then read them while the op before
      * still runs. */
     bool settled;
+    /* Rows chain_from to chain_to - 1 are chains of 16 rows or more, and see no position from chain_end on; a hint for
+     * attention, read when the step is not recorded. chain_to 0: nothing is known. */
+    int chain_from, chain_to, chain_end;
 } step_rows;
 
 /* --- rotary embedding -----------------------------------------------------------------------------
@@ -254,17 +257,19 @@ typedef struct {            /* maximum sizes, which determine the scratch of a q
     int max_expert_slots;   /* experts per row; 0 for dense models */
     int n_experts;
     int max_vocab;
+    int max_expert_in; /* widest input of experts that each have a row of their own; 0: max_in */
 } queue_limits;
 queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b); /* the larger, field by field */
 
 typedef struct ops ops;
 struct ops {
-    const char *name;      /* "ref", "cpu", "cuda"; "profile" for ops/profile.h */
-    void       *state;     /* private to the backend */
-    const char *kernels;   /* the variant in use, such as "avx2"; NULL: there is only one */
-    int         n_threads; /* threads of the processor; 0: the backend does not run on it, or has no threads */
-    bool        kv_scales; /* the paged cache may have types with scales */
-    bool        kv_sparse; /* attention may be sparse */
+    const char *name;         /* "ref", "cpu", "cuda"; "profile" for ops/profile.h */
+    void       *state;        /* private to the backend */
+    const char *kernels;      /* the variant in use, such as "avx2"; NULL: there is only one */
+    int         n_threads;    /* threads of the processor; 0: the backend does not run on it, or has no threads */
+    bool        kv_scales;    /* the paged cache may have types with scales */
+    bool        kv_sparse;    /* attention may be sparse */
+    int         default_rows; /* rows of a step unless a number is given; 0: STEP_DEFAULT_ROWS */
 
     /* Memory. alloc returns zeroed bytes, aligned to 256. On failure *out is NULL, here and below. The functions that
      * free accept NULL. Everything is freed before close, which frees the table itself. */

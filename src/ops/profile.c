@@ -356,16 +356,17 @@ static const ops TABLE = {
 
 ops *ops_profile(ops *inner)
 {
-    ops     *o   = xnew(ops);
-    profile *p   = xnew(profile);
-    p->inner     = inner;
-    p->other     = (entry){.name = "other"};
-    *o           = TABLE;
-    o->state     = p;
-    o->kernels   = inner->kernels;
-    o->n_threads = inner->n_threads;
-    o->kv_scales = inner->kv_scales;
-    o->kv_sparse = inner->kv_sparse;
+    ops     *o      = xnew(ops);
+    profile *p      = xnew(profile);
+    p->inner        = inner;
+    p->other        = (entry){.name = "other"};
+    *o              = TABLE;
+    o->state        = p;
+    o->kernels      = inner->kernels;
+    o->n_threads    = inner->n_threads;
+    o->kv_scales    = inner->kv_scales;
+    o->kv_sparse    = inner->kv_sparse;
+    o->default_rows = inner->default_rows;
     if (inner->matmul_top) o->matmul_top = p_matmul_top;
     if (inner->matmuls) o->matmuls = p_matmuls;
     if (inner->norms) o->norms = p_norms;

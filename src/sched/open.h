@@ -22,7 +22,7 @@ typedef struct {
     const checkpoint *files;       /* the model's files, borrowed during open_model; NULL: opened there */
     const char       *device;      /* the name of a device as in ops_open */
     int               n_threads;   /* 0: all processors that this process may use */
-    int               max_rows;    /* maximum of rows in a step; 0: STEP_DEFAULT_ROWS */
+    int               max_rows;    /* maximum of rows in a step; 0: ops.default_rows */
     int               n_ctx;       /* 0: the model's context length, at most 8192 */
     bool              text;        /* open the tokenizer and the chat format; a model without them opens, too */
     const char       *need_tok;    /* prefix of the error when there is no tokenizer; NULL: none is needed */

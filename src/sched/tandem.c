@@ -36,11 +36,7 @@ bool engine_format(const tandem *t, chat_options *out, err *e)
 /* --- opening ------------------------------------------------------------------------------------*/
 void tandem_options_init(tandem_options *o)
 {
-    *o = (tandem_options){.device      = "auto",
-                          .max_lanes   = 32,
-                          .kv_type     = "f16",
-                          .step_tokens = STEP_DEFAULT_ROWS,
-                          .wake_ms     = SCHED_WAKE_MS};
+    *o = (tandem_options){.device = "auto", .max_lanes = 32, .kv_type = "f16", .wake_ms = SCHED_WAKE_MS};
 }
 
 static bool in_range(const char *name, double x, double min, double max, err *e)
@@ -77,7 +73,8 @@ static bool check_options(const tandem_options *o, err *e)
     if (!o->path) return err_set(e, ERR_INPUT, "no path of a model is given");
     return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, TANDEM_MAX_PROMPT, e) &&
            in_range("max_lanes", o->max_lanes, 1, TANDEM_MAX_LANES, e) &&
-           in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16, TANDEM_MAX_STEP_TOKENS, e) &&
+           (!o->step_tokens || in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16,
+                                        TANDEM_MAX_STEP_TOKENS, e)) &&
            in_range("wake_ms", o->wake_ms, 0, 1000, e) && in_range("n_drafters", o->n_drafters, 0, 64, e);
 }
 
@@ -129,7 +126,9 @@ static bool open_files(tandem *t, const tandem_options *o, const engine_extra *x
                        .files        = x->files,
                        .device       = o->device,
                        .n_threads    = o->n_threads,
-                       .max_rows     = o->step_tokens > STEP_DEFAULT_ROWS ? o->step_tokens : STEP_DEFAULT_ROWS,
+                       .max_rows     = !o->step_tokens                      ? 0
+                                       : o->step_tokens > STEP_DEFAULT_ROWS ? o->step_tokens
+                                                                            : STEP_DEFAULT_ROWS,
                        .n_ctx        = o->n_ctx,
                        .text         = true,
                        .need_tok     = x->need_tok,
@@ -244,7 +243,7 @@ static void fill_info(tandem *t, const tandem_options *o)
     i->n_layers      = t->m.model->n_layers;
     i->n_embd        = t->m.model->n_embd;
     i->max_lanes     = o->max_lanes;
-    i->step_tokens   = o->step_tokens;
+    i->step_tokens   = o->step_tokens ? o->step_tokens : t->m.model->max_rows;
     i->weight_bytes  = t->m.model->weight_bytes;
     i->n_params      = t->m.model->n_params;
     i->quantisation  = quant_name(t->m.model->weight_type);
@@ -274,7 +273,7 @@ static bool start_engine(tandem *t, const tandem_options *o, const settings *s, 
                         .tok         = t->m.tok,
                         .n_ctx       = t->info.n_ctx,
                         .max_lanes   = o->max_lanes,
-                        .step_tokens = o->step_tokens < t->m.model->max_rows ? o->step_tokens : t->m.model->max_rows,
+                        .step_tokens = t->info.step_tokens,
                         .settings    = *s,
                         .log         = t->log,
                         .wake_s      = o->wake_ms / 1e3,

@@ -72,6 +72,8 @@ static void emu_launch(dim3 grid, dim3 block, size_t shared, void (*kernel)(P...
 template <typename... P> static void allow_shared(void (*)(P...), size_t) {}
 static inline int                    shared_limit() { return 227 << 10; }
 static inline bool                   can_start_early() { return true; }
+static inline bool                   has_wgmma() { return true; }
+static inline int                    multiprocessors() { return 3; }
 
 static inline void __syncthreads() { emu_sync_block(); }
 static inline void __syncwarp() { emu_sync_warp(0); }

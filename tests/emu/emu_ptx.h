@@ -21,6 +21,7 @@ static inline uint32_t h2_fma(uint32_t a, uint32_t b, uint32_t c)
                     (float)((double)emu_half(a, 1) * emu_half(b, 1) + emu_half(c, 1)));
 }
 static inline uint32_t pick_bits(uint32_t v, uint32_t mask, uint32_t bits) { return (v & mask) | bits; }
+static inline void     keep_order() {}
 static inline uint32_t in_register(uint32_t v) { return v; }
 static inline uint32_t h2_from_f32(float low, float high) { return emu_pair(low, high); }
 
@@ -122,6 +123,64 @@ template <int PENDING> static inline void copy_wait(uint64_t *gate)
     if (threadIdx.x == 0) emu_take_copies(gate, true);
     emu_sync_block();
 }
+
+/* wgmma: a product is done when it is waited for, and reads its operands then. */
+struct wgmma_rows {
+    const char *b;
+    int         k_stride, n_stride;
+
+    wgmma_rows(const void *at, int k, int n) : b((const char *)at), k_stride(k), n_stride(n) {}
+    wgmma_rows at(int bytes) const { return wgmma_rows(b + bytes, k_stride, n_stride); }
+};
+struct emu_product {
+    float          *d;
+    const uint32_t *a;
+    wgmma_rows      b;
+    int             n, group;
+    bool            add;
+};
+enum { EMU_PRODUCTS = 64, EMU_GROUP_MAX = 1024 };
+static char emu_product_room[EMU_GROUP_MAX][EMU_PRODUCTS][sizeof(emu_product)];
+static int  emu_n_products[EMU_GROUP_MAX], emu_group[EMU_GROUP_MAX]; /* by thread: products not done; groups begun */
+
+static inline void emu_do_product(const emu_product &p)
+{
+    emu_operands        mine = {{p.a[0], p.a[1], p.a[2], p.a[3]}, {}};
+    const emu_operands *all  = emu_sync_operands(&mine);
+    int                 g = emu_lane() / 4, c = emu_lane() % 4;
+    for (int x = 0; x < p.n / 2; x++) {
+        int         i = x % 4, col = x / 4 * 8 + 2 * c + i % 2;
+        const char *row = p.b.b + col / 8 * p.b.n_stride + col % 8 * 16;
+        float       sum = 0;
+        for (int k = 0; k < 16; k++)
+            sum += emu_half(all[4 * g + k % 8 / 2].a[k / 8 * 2 + i / 2], k % 2) *
+                   emu_f16[((const uint16_t *)(row + k / 8 * p.b.k_stride))[k % 8]];
+        p.d[x] = p.add ? p.d[x] + sum : sum;
+    }
+}
+template <int N> static inline void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], const wgmma_rows &b, bool add)
+{
+    int thread = (int)threadIdx.x;
+    if (emu_n_products[thread] == EMU_PRODUCTS) emu_fail("more products than the emulator has room for");
+    emu_product p = {d, a, b, N, emu_group[thread], add};
+    memcpy(emu_product_room[thread][emu_n_products[thread]++], &p, sizeof p);
+}
+static inline void wgmma_begin() {}
+static inline void wgmma_commit() { emu_group[threadIdx.x]++; }
+
+template <int PENDING, int N> static inline void wgmma_wait(float (&)[N])
+{
+    int thread = (int)threadIdx.x, n = 0, done = 0;
+    n = emu_n_products[thread];
+    for (; done < n; done++) {
+        const emu_product *p = (const emu_product *)emu_product_room[thread][done];
+        if (p->group >= emu_group[thread] - PENDING) break;
+        emu_do_product(*p);
+    }
+    memmove(emu_product_room[thread][0], emu_product_room[thread][done], (size_t)(n - done) * sizeof(emu_product));
+    emu_n_products[thread] = n - done;
+}
+template <int PENDING> static inline void copy_wait_wgmma(uint64_t *gate) { copy_wait<PENDING>(gate); }
 
 static inline void load_matrices(uint32_t (&d)[4], const void *row)
 {

@@ -396,10 +396,12 @@ struct part_batch {
 
 static __device__ inline void put_heads(const cuda_attention_args &a, int row, int in, float y)
 {
-    int    n                  = a.n_heads * a.c.head_dim;
-    size_t to                 = x_offset(row, in, (int)layout_tiles(n)) + in % 4 * 2;
+    int n                     = a.n_heads * a.c.head_dim;
     a.y[(size_t)row * n + in] = y;
     if (!a.to.high) return;
+    int      n_tiles              = (int)layout_tiles(n);
+    size_t   to                   = a.to.wide ? x_offset_wide(row, in - in % 2, n_tiles) + in % 2 * 2
+                                              : x_offset(row, in - in % 4, n_tiles) + in % 4 * 2;
     uint16_t high                 = to_f16(y);
     *(uint16_t *)(a.to.high + to) = high;
     *(uint16_t *)(a.to.low + to)  = to_f16(y - from_f16(high));
@@ -447,7 +449,7 @@ template <bool MANY> static __global__ void __launch_bounds__(MERGE_THREADS) mma
     let_next_start();
     if (!a.settled) wait_for_previous();
     head_view    v     = view_of(a, row, blockIdx.x);
-    part_list    list  = parts_of(v, spans_of(a, v));
+    part_list    list  = parts_of(a, v);
     const float *parts = head_parts(a, row, blockIdx.x), *from = parts + 4 + (mine ? at : 0);
     part_batch   batch[2];
     merged       m = {};
@@ -505,7 +507,7 @@ static void launch_units(cudaStream_t s, const cuda_attention_args *a)
  * when there are many rows, but not a prompt; so do rows whose context is not long at the moment. */
 enum { SHORT_TILES = 32, MANY_ROWS = 17, STEP_ROWS = 64 };
 
-extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes, int max_rows)
+extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes)
 {
     int D = a->c.head_dim, per_row = a->n_heads / a->c.n_kv_heads;
     if (a->c.types.k == CACHE_F32 || a->c.types.v == CACHE_F32 || (D != 64 && D != 128 && D != 256 && D != 512) ||
@@ -513,7 +515,7 @@ extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes, int ma
         return false;
     bool is_short = a->n_tiles <= SHORT_TILES, many = a->n_rows >= MANY_ROWS && a->n_rows <= STEP_ROWS;
     bool spans   = (!is_short || many) && !is_coded(a) && cuda_attention_has_spans();
-    int  parts   = a->n_tiles / SPAN_TILES + SHORT_TILES + 2 * SPAN_TILES + max_rows / TILE_KEYS;
+    int  parts   = a->n_tiles / SPAN_TILES + SHORT_TILES + 2 * SPAN_TILES + a->n_rows / TILE_KEYS;
     a->few_tiles = !spans ? a->n_tiles : is_short ? 0 : (int)SHORT_TILES;
     a->n_parts   = spans ? min_int(parts, a->n_tiles) : a->n_tiles;
     size_t row   = (size_t)a->n_heads * (size_t)a->n_parts * (size_t)(4 + D) * sizeof(float);
@@ -521,18 +523,45 @@ extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes, int ma
     return a->chunk > 0;
 }
 
-extern "C" cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *args)
+/* Launches chunks of the rows from first_row to end_row, and merges their parts. */
+static void launch_rows(cudaStream_t s, cuda_attention_args a, int first_row, int end_row)
 {
-    cuda_attention_args a = *args;
-    for (; a.first_row < a.n_rows; a.first_row += a.chunk) {
-        a.end_row = min_int(a.first_row + a.chunk, a.n_rows);
+    for (a.first_row = first_row; a.first_row < end_row; a.first_row += a.chunk) {
+        a.end_row = min_int(a.first_row + a.chunk, end_row);
         dim3 merge((unsigned)a.n_heads, (unsigned)(a.end_row - a.first_row),
                    blocks_for((size_t)a.c.head_dim, MERGE_THREADS));
-        launch_units(s, &a);
+        if (a.by_span)
+            cuda_attention_many(s, &a);
+        else
+            launch_units(s, &a);
         if (a.n_parts > MERGE_THREADS / 2)
             LAUNCH_EARLY(mma_merge_kernel<true>, merge, MERGE_THREADS, 0, s, a);
         else
             LAUNCH_EARLY(mma_merge_kernel<false>, merge, MERGE_THREADS, 0, s, a);
     }
+}
+
+/* Plans attention of the rows of long chains, and returns whether it is possible. */
+static bool plan_many(cuda_attention_args *a, size_t bytes)
+{
+    enum { FEW_ROWS = 64 }; /* so few are not worth it */
+    int tiles = min_int(a->n_tiles, (a->chain_end + TILE_KEYS - 1) / TILE_KEYS);
+    if (a->chain_to - a->chain_from < FEW_ROWS || is_coded(a) || !cuda_attention_has_spans()) return false;
+    a->by_span   = true;
+    a->n_parts   = tiles / SPAN_TILES + 2;
+    size_t row   = (size_t)a->n_heads * (size_t)a->n_parts * (size_t)(4 + a->c.head_dim) * sizeof(float);
+    int    block = cuda_attention_many_rows(a);
+    a->chunk     = (int)min_size(bytes / row, (size_t)a->n_rows) / block * block;
+    return a->chunk > 0;
+}
+
+extern "C" cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a, size_t bytes)
+{
+    cuda_attention_args many = *a;
+    int                 from = 0, to = 0;
+    if (plan_many(&many, bytes)) from = a->chain_from, to = a->chain_to;
+    launch_rows(s, *a, 0, from);
+    if (to > from) launch_rows(s, many, from, to);
+    launch_rows(s, *a, to, a->n_rows);
     return cudaGetLastError();
 }

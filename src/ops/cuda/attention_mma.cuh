@@ -11,6 +11,10 @@ enum { SPAN_TILES = 4, SPAN_KEYS = SPAN_TILES * TILE_KEYS };
  * rows from first_row to end_row. */
 bool cuda_attention_has_spans(void);
 void cuda_attention_spans(cudaStream_t s, const cuda_attention_args *a);
+/* attention_many.cu. Launches the kernel for prompts, for the rows from first_row to end_row; by_span is set. Each of
+ * its blocks works for up to cuda_attention_many_rows rows. */
+void cuda_attention_many(cudaStream_t s, const cuda_attention_args *a);
+int  cuda_attention_many_rows(const cuda_attention_args *a);
 
 /* --- units of work --------------------------------------------------------------------------------*/
 
@@ -165,10 +169,12 @@ struct part_list {
         return span < spans ? before + span : tile - first - spans * (SPAN_TILES - 1);
     }
 };
-static __device__ inline part_list parts_of(const head_view &v, const span_range &s)
+static __device__ inline part_list parts_of(const cuda_attention_args &a, const head_view &v)
 {
+    span_range s = a.by_span ? span_range{v.first / SPAN_KEYS, v.last / SPAN_KEYS + 1} : spans_of(a, v);
     int first = v.first / TILE_KEYS, n = v.last / TILE_KEYS - first + 1, spans = s.to > s.from ? s.to - s.from : 0;
     if (v.last < v.first) return {0, 0, 0, 0, 0};
+    if (a.by_span) return {first, 0, spans, s.from, spans};
     return {first, spans ? s.from * SPAN_TILES - first : n, spans, s.from, n - spans * (SPAN_TILES - 1)};
 }
 
@@ -182,7 +188,7 @@ static __device__ inline float *head_parts(const cuda_attention_args &a, int row
 static __device__ inline float *part_of(const cuda_attention_args &a, int row, int head, int tile)
 {
     head_view v = view_of(a, row, head);
-    return head_parts(a, row, head) + (size_t)parts_of(v, spans_of(a, v)).at(tile) * (4 + a.c.head_dim);
+    return head_parts(a, row, head) + (size_t)parts_of(a, v).at(tile) * (4 + a.c.head_dim);
 }
 
 /* --- keys and queries -----------------------------------------------------------------------------*/

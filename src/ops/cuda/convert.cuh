@@ -15,6 +15,13 @@ static __device__ inline size_t x_offset(int row, int in, int n_tiles)
            (row % GROUP_ROWS * 4 + in % STEP_IN / 4) * 16 + in % 32 / STEP_IN * 8;
 }
 
+/* The same in the wide layout, of inputs `in` and `in` + 1; in: a multiple of 2. */
+static __device__ inline size_t x_offset_wide(int row, int in, int n_tiles)
+{
+    return ((size_t)row * n_tiles + in / TILE_IN) * WIDE_BYTES + in % TILE_IN / STEP_IN * 32 + in % 4 / 2 * 16 +
+           in % STEP_IN / 4 * 4;
+}
+
 /* The power of two by which a row is multiplied, and its inverse. */
 struct row_scale {
     float up, down;
@@ -32,10 +39,18 @@ static __device__ inline row_scale scale_of_row(uint32_t largest)
 /* Stores inputs i to i + 3 of a row as f16. */
 static __device__ inline void put_x(const cuda_x &to, int row, int i, int n_tiles, float4 v, float up)
 {
-    v                        = up != 0 ? make_float4(v.x * up, v.y * up, v.z * up, v.w * up) : make_float4(0, 0, 0, 0);
-    uint2 high               = {h2_from_f32(v.x, v.y), h2_from_f32(v.z, v.w)}, low;
-    low.x                    = h2_from_f32(v.x - from_f16((uint16_t)high.x), v.y - from_f16((uint16_t)(high.x >> 16)));
-    low.y                    = h2_from_f32(v.z - from_f16((uint16_t)high.y), v.w - from_f16((uint16_t)(high.y >> 16)));
+    v          = up != 0 ? make_float4(v.x * up, v.y * up, v.z * up, v.w * up) : make_float4(0, 0, 0, 0);
+    uint2 high = {h2_from_f32(v.x, v.y), h2_from_f32(v.z, v.w)}, low;
+    low.x      = h2_from_f32(v.x - from_f16((uint16_t)high.x), v.y - from_f16((uint16_t)(high.x >> 16)));
+    low.y      = h2_from_f32(v.z - from_f16((uint16_t)high.y), v.w - from_f16((uint16_t)(high.y >> 16)));
+    if (to.wide) {
+        size_t at                        = x_offset_wide(row, i, n_tiles);
+        *(uint32_t *)(to.high + at)      = high.x;
+        *(uint32_t *)(to.high + at + 16) = high.y;
+        *(uint32_t *)(to.low + at)       = low.x;
+        *(uint32_t *)(to.low + at + 16)  = low.y;
+        return;
+    }
     size_t at                = x_offset(row, i, n_tiles);
     *(uint2 *)(to.high + at) = high;
     *(uint2 *)(to.low + at)  = low;

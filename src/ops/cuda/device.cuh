@@ -25,6 +25,25 @@ static inline bool can_start_early()
     return known && cudaGetDevice(&device) == cudaSuccess &&
            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
 }
+/* Returns whether the current GPU has wgmma and this program has code for it, which runs on no other GPU. */
+static inline bool has_wgmma()
+{
+#ifdef TANDEM_SM90A
+    int device = 0, major = 0, minor = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
+           minor == 0;
+#else
+    return false;
+#endif
+}
+static inline int multiprocessors()
+{
+    int device = 0, n = 1;
+    if (cudaGetDevice(&device) == cudaSuccess) cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
+    return n;
+}
 /* As LAUNCH, but the kernel may start before the previous one has finished; it calls wait_for_previous (ptx.cuh). */
 template <typename... P, typename... A>
 static void launch_early(dim3 grid, dim3 block, size_t shared, cudaStream_t s, void (*kernel)(P...), A... args)
@@ -63,6 +82,7 @@ template <typename... P> static void allow_shared(void (*kernel)(P...), size_t b
 static inline unsigned blocks_for(size_t n, size_t per_block) { return (unsigned)((n + per_block - 1) / per_block); }
 
 static inline int            min_int(int a, int b) { return a < b ? a : b; }
+static inline size_t         min_size(size_t a, size_t b) { return a < b ? a : b; }
 static __device__ inline int min_of(int a, int b) { return a < b ? a : b; }
 
 /* Return the sum and the maximum over the lanes of a warp, by halves; every lane gets the same bits. */

@@ -40,16 +40,17 @@ cudaError_t cuda_repack(cudaStream_t s, quant_type type, const cuda_repack_args 
 cudaError_t cuda_embed(cudaStream_t s, float *y, const cuda_weight *w, const int32_t *id, int n_rows, float scale);
 
 /* --- matmul ---------------------------------------------------------------------------------------*/
-/* Rows of f16 in the layout of tensor cores (layout.h): x = (high + low) * scale[row]. */
+/* Rows of f16 in one of the layouts for tensor cores (layout.h): x = (high + low) * scale[row]. */
 typedef struct {
     char  *high, *low; /* high NULL: there are no such rows */
     float *scale;
+    bool   wide; /* row by row, for cuda_matmul_wide */
 } cuda_x;
 
 typedef struct { /* pairs that share a matrix: order[first .. first + n - 1] */
     int32_t mat, first, n;
 } cuda_run;
-enum { RUN_PAIRS_MIN = 8, RUN_PAIRS_MAX = 32 }; /* bounds of run_pairs */
+enum { RUN_PAIRS_MIN = 8, RUN_PAIRS_MAX = 32, RUN_PAIRS_WIDE = 128 }; /* bounds of run_pairs; for cuda_matmul_wide */
 
 typedef struct {
     int32_t       *order;     /* written: [n_pairs] pairs sorted by matrix */
@@ -102,6 +103,10 @@ typedef struct {
 /* Writes rows of floats as f16. */
 cudaError_t cuda_convert(cudaStream_t s, cuda_x out, const float *x, int n_rows, int n);
 cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args *a);
+/* The same for many rows, which are in the wide layout; runs have RUN_PAIRS_WIDE pairs. cuda_has_wide returns whether
+ * this program and the current GPU support it. */
+cudaError_t cuda_matmul_wide(cudaStream_t s, quant_type type, const cuda_matmul_args *a);
+bool        cuda_has_wide(void);
 /* Return whether a matmul of one row's experts with these weights supports `act`, and `rows`. */
 bool cuda_matmul_can_gate(quant_type type, int n_tiles);
 bool cuda_matmul_can_convert(quant_type type, int n_tiles);
@@ -171,19 +176,21 @@ typedef struct {
     int    n_tiles; /* maximum of tiles that a row sees */
     bool   settled; /* as in step_rows */
     /* Only for cuda_attention_mma, where partial is [row - first_row][head][n_parts][4 + head_dim]. cuda_attention_plan
-     * sets the first three, the launcher the next two. */
-    int    n_parts;            /* maximum of parts that a row has */
-    int    few_tiles;          /* tiles of rows with at most this many are not joined to spans */
-    int    chunk;              /* rows per launch */
-    int    first_row, end_row; /* rows of a launch; 0 */
-    cuda_x to;                 /* as for cuda_rms_norm */
+     * sets the first three, the launcher the next three. */
+    int    n_parts;                         /* maximum of parts that a row has */
+    int    few_tiles;                       /* tiles of rows with at most this many are not joined to spans */
+    int    chunk;                           /* rows per launch */
+    int    first_row, end_row;              /* rows of a launch; 0 */
+    bool   by_span;                         /* each part is a span; false */
+    int    chain_from, chain_to, chain_end; /* as in step_rows */
+    cuda_x to;                              /* as for cuda_rms_norm */
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
 /* Prepares attention on tensor cores with `bytes` of scratch at partial; n_rows and n_tiles are set. Returns false if
  * it is not possible: it requires K and V of any type but F32, a head_dim of 64, 128, 256 or 512, and scratch for the
- * parts of one row. max_rows is the queue's. */
-bool        cuda_attention_plan(cuda_attention_args *a, size_t bytes, int max_rows);
-cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a);
+ * parts of one row. */
+bool        cuda_attention_plan(cuda_attention_args *a, size_t bytes);
+cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a, size_t bytes);
 
 /* --- picking --------------------------------------------------------------------------------------*/
 enum { PICK_BLOCKS = 16, LOGPROBS_MAX = 256 }; /* LOGPROBS_MAX: maximum of n_top of cuda_logprobs */

@@ -23,7 +23,9 @@
  *
  * Activations. f16 numbers in groups of 8 rows, a group is tiles of 64 inputs, a tile (1 KB) is a warp's operand B:
  * two pieces of 16 bytes a lane; lane 4 g + c has row g, piece j has steps 2 j and 2 j + 1, inputs 4 c to 4 c + 3 of
- * each. */
+ * each. For many rows the layout is wide, row by row: a row is tiles of 64 inputs, 128 bytes each, a tile eight pieces
+ * of 16 bytes, two a step: inputs 0, 1, 4, 5, 8, 9, 12, 13 of the step, then 2, 3, 6, 7, ... The lanes of
+ * a panel have the inputs in this order. */
 #ifndef TANDEM_OPS_CUDA_LAYOUT_H
 #define TANDEM_OPS_CUDA_LAYOUT_H
 #include "gguf/quant.h"
@@ -44,6 +46,7 @@ enum {
     SUPER_TILES = QK_K / TILE_IN,           /* tiles of a super-block */
     GROUP_ROWS  = 8,                        /* rows of a group of activations */
     XTILE_BYTES = GROUP_ROWS * TILE_IN * 2, /* bytes of a tile of activations */
+    WIDE_BYTES  = TILE_IN * 2,              /* bytes of a row's tile in the wide layout */
 };
 
 BOTH bool layout_is_super(quant_type t)

@@ -13,7 +13,7 @@
  * the segments of a panel are warps of one block. */
 #include "ops/cuda/act.cuh"
 #include "ops/cuda/convert.cuh"
-#include "ops/cuda/panel.cuh"
+#include "ops/cuda/matmul.cuh"
 #include "ops/cuda/router.cuh"
 
 enum { LONG_THREADS = 512 };
@@ -90,21 +90,7 @@ static __device__ inline cuda_run find_run(const cuda_matmul_args &a, int y, int
     return r;
 }
 
-static __device__ inline int row_of(const cuda_matmul_args &a, int pair)
-{
-    return a.pairs_to_x == 1 ? pair : pair / a.pairs_to_x;
-}
-
-static __device__ inline int pair_at(const cuda_matmul_args &a, const cuda_run &r, int i)
-{
-    return a.order ? a.order[r.first + i] : r.first + i;
-}
-
 /* --- a segment -----------------------------------------------------------------------------------*/
-template <quant_type T> static __host__ __device__ constexpr bool is_float()
-{
-    return T == QUANT_F32 || T == QUANT_F16 || T == QUANT_BF16;
-}
 /* Sets how many tiles of weights make a chunk, which is requested at once, and how
  * many chunks a warp has room for; how many tiles of the rows it asks for before
  * it needs them, a divisor of the chunk. */
@@ -285,18 +271,6 @@ template <int COLS> struct block_sums {
         return (size_t)n_warps * sizeof *part + (size_t)n_totals * sizeof *total + 8 * COLS * 8;
     }
 };
-
-template <quant_type T> static __device__ inline uint32_t up_bits(float up)
-{
-    if (is_float<T>()) return __float_as_uint(up);
-    int e = (int)(__float_as_uint(up) >> 23) - 127;
-    if (T == QUANT_MXFP4) return (uint32_t)e;
-    if (T == QUANT_Q4_0) { /* two factors */
-        int first = e < -14 ? -14 : e > 15 ? 15 : e;
-        return (uint32_t)(first + 15) << 10 | (uint32_t)(e - first + 15) << 26;
-    }
-    return h2_from_f32(up, up);
-}
 
 /* The matrix of block x, and the block's first panel in it. */
 struct block_part {

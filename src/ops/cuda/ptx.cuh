@@ -61,6 +61,9 @@ static __device__ inline uint32_t in_register(uint32_t v)
     return v;
 }
 
+/* Keeps the compiler from moving accesses to memory across it. */
+static __device__ inline void keep_order() { asm volatile("" ::: "memory"); }
+
 /* Computes d += a b by a warp: 16 outputs x 16 inputs times 16 inputs x 8 rows. Lane 4 g + c gets outputs g, g, g + 8,
  * g + 8 of rows 2 c, 2 c + 1, 2 c, 2 c + 1. */
 static __device__ inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
@@ -175,6 +178,108 @@ template <int PENDING> static __device__ inline void copy_wait(uint64_t *gate)
 {
     (void)gate;
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+    __syncthreads();
+}
+
+/* --- wgmma (sm_90a) -------------------------------------------------------------------------------
+ * wgmma<N> computes d += a b by a warpgroup, 128 threads from a multiple of 128 on: 64 outputs x 16 inputs times 16
+ * inputs x N rows. Warp w of the four has outputs 16 w to 16 w + 15; a and d are as for mma_16x8x16, d[4 j + i] being
+ * rows 8 j to 8 j + 7. `add` false: d = a b. b is in shared memory: matrices of 8 rows x 8 inputs, 128 bytes each, row
+ * after row; the second 8 inputs are k_stride bytes further, the next 8 rows n_stride bytes.
+ *
+ * The product is asynchronous: a, b and d must not be touched before wgmma_wait, which blocks until at most PENDING
+ * later groups are incomplete; wgmma_commit ends a group. wgmma_begin comes before the first wgmma that uses registers
+ * written since. Copies that wgmma reads must be waited for with copy_wait_wgmma, by all threads that made them. */
+struct wgmma_rows {
+    uint64_t descriptor;
+
+    __device__ inline wgmma_rows(const void *b, int k_stride, int n_stride)
+    {
+        descriptor = (uint64_t)(shared_address(b) >> 4 & 0x3fff) | (uint64_t)(k_stride >> 4) << 16 |
+                     (uint64_t)(n_stride >> 4) << 32;
+    }
+    /* Moves on by `bytes`. */
+    __device__ inline wgmma_rows at(int bytes) const
+    {
+        wgmma_rows r = *this;
+        r.descriptor += (uint64_t)(bytes >> 4);
+        return r;
+    }
+};
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define WGMMA_D4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define WGMMA_D8(i)  WGMMA_D4(i), WGMMA_D4(i + 4)
+#define WGMMA_D16(i) WGMMA_D8(i), WGMMA_D8(i + 8)
+#define WGMMA_D32(i) WGMMA_D16(i), WGMMA_D16(i + 16)
+#define WGMMA_D64(i) WGMMA_D32(i), WGMMA_D32(i + 32)
+#define WGMMA(N, D, REGISTERS, A, B, ADD)                                                                              \
+    asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %" ADD ", 0;\n\t"                                           \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" REGISTERS "}, {" A "}, %" B                \
+                 ", add, 1, 1, 0;\n\t}"                                                                                \
+                 : D                                                                                                   \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"((int)add))
+#define WGMMA_R16 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define WGMMA_R32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define WGMMA_R64                                                                                                      \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"                                                            \
+    ","                                                                                                                \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define WGMMA_R128                                                                                                     \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"                                                            \
+    ","                                                                                                                \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"                                                  \
+    ","                                                                                                                \
+    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"                                                  \
+    ","                                                                                                                \
+    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#endif
+template <int N>
+static __device__ inline void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], const wgmma_rows &b, bool add)
+{
+    static_assert(N == 16 || N == 32 || N == 64 || N == 128, "sizes that are used");
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if constexpr (N == 16)
+        WGMMA(16, WGMMA_D8(0), WGMMA_R16, "%8,%9,%10,%11", "12", "13");
+    else if constexpr (N == 32)
+        WGMMA(32, WGMMA_D16(0), WGMMA_R32, "%16,%17,%18,%19", "20", "21");
+    else if constexpr (N == 64)
+        WGMMA(64, WGMMA_D32(0), WGMMA_R64, "%32,%33,%34,%35", "36", "37");
+    else if constexpr (N == 128)
+        WGMMA(128, WGMMA_D64(0), WGMMA_R128, "%64,%65,%66,%67", "68", "69");
+#else
+    (void)d, (void)a, (void)b, (void)add;
+#endif
+}
+static __device__ inline void wgmma_begin()
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+static __device__ inline void wgmma_commit()
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+template <int PENDING, int N> static __device__ inline void wgmma_wait(float (&d)[N])
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+    if constexpr (PENDING == 0) { /* registers of products under way must not be touched */
+#pragma unroll
+        for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+    }
+#endif
+    (void)d;
+}
+template <int PENDING> static __device__ inline void copy_wait_wgmma(uint64_t *gate)
+{
+    (void)gate;
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
     __syncthreads();
 }
 

@@ -215,9 +215,57 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
     }
 }
 
+/* The same for many rows. A block has a row, all heads of it, HEADS_AT_ONCE at a time, and computes its angles once.
+ * The sum over a head is that of block_sum: two warps, one added to the other. */
+enum { HEADS_AT_ONCE = 4, HEADS_MANY_ROWS = 65 };
+static __global__ void __launch_bounds__(HEAD_THREADS *HEADS_AT_ONCE) heads_of_row_kernel(cuda_heads_args a)
+{
+    __shared__ float x[HEADS_AT_ONCE][OPS_MAX_HEAD_DIM], part[HEADS_AT_ONCE][2];
+    __shared__ float sine[OPS_MAX_HEAD_DIM / 2], cosine[OPS_MAX_HEAD_DIM / 2];
+    int row = blockIdx.x, dim = a.c.head_dim, half = a.rope.n_dims / 2, nk = a.c.n_kv_heads, y = threadIdx.y;
+    int all = a.n_heads + (a.k ? 2 * nk : 0);
+    row_quads<HEAD_THREADS, HEAD_QUADS> r, by_q, by_k = {};
+    by_q.load(a.w_q, dim);
+    if (a.k) by_k.load(a.w_k, dim);
+    let_next_start();
+    wait_for_previous();
+    for (int i = y * HEAD_THREADS + threadIdx.x; i < half; i += HEAD_THREADS * HEADS_AT_ONCE)
+        sincosf((float)rope_pos(a.rope, a.pos, a.section_pos, row, i) * a.rope.freq[i], &sine[i], &cosine[i]);
+    for (int h0 = 0; h0 < all; h0 += HEADS_AT_ONCE) { /* all threads meet, also those without a head */
+        int  head  = h0 + y;
+        bool there = head < all, is_q = head < a.n_heads, is_v = head >= a.n_heads + nk;
+        if (!is_q) head = (head - a.n_heads) % nk;
+        const float *from = is_q ? a.q : is_v && !a.k_as_v ? a.v : a.k;
+        size_t       at   = ((size_t)row * (is_q ? a.n_heads : nk) + head) * dim;
+        if (there) r.load(from + at, dim);
+        float sum = warp_sum(there ? square_sum(r) : 0);
+        if (threadIdx.x % WARP == 0) part[y][threadIdx.x / WARP] = sum;
+        __syncthreads();
+        float inverse = inverse_of(part[y][0] + part[y][1], dim, a.eps);
+        if (there && (!is_v || a.norm_v)) scale_row(r, inverse, is_v ? NULL : is_q ? &by_q : &by_k);
+        if (there) r.store(x[y], dim);
+        __syncthreads();
+        if (!there) continue;
+        cache_type type = is_v ? a.c.types.v : a.c.types.k;
+        char      *to   = is_q   ? NULL
+                          : is_v ? cache_v(a.c, a.layer, head, a.lane[row], a.slot[row])
+                                 : cache_k(a.c, a.layer, head, a.lane[row], a.slot[row]);
+        for (int i = threadIdx.x + (is_v ? 0 : a.rope.n_dims); i < dim; i += HEAD_THREADS)
+            put_head(a, to, type, at, i, x[y][i]);
+        if (is_v) continue;
+        for (int i = threadIdx.x; i < half; i += HEAD_THREADS) {
+            put_head(a, to, type, at, i, x[y][i] * cosine[i] - x[y][i + half] * sine[i]);
+            put_head(a, to, type, at, i + half, x[y][i + half] * cosine[i] + x[y][i] * sine[i]);
+        }
+    }
+}
+
 extern "C" cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int n_rows)
 {
     dim3 grid((unsigned)(a->n_heads + (a->k ? 2 * a->c.n_kv_heads : 0)), (unsigned)n_rows);
-    LAUNCH_EARLY(heads_kernel, grid, HEAD_THREADS, 0, s, *a);
+    if (n_rows >= HEADS_MANY_ROWS)
+        LAUNCH_EARLY(heads_of_row_kernel, (unsigned)n_rows, dim3(HEAD_THREADS, HEADS_AT_ONCE), 0, s, *a);
+    else
+        LAUNCH_EARLY(heads_kernel, grid, HEAD_THREADS, 0, s, *a);
     return cudaGetLastError();
 }

@@ -9,6 +9,8 @@
 #include <string.h>
 
 enum {
+    WIDE_ROWS     = 128,     /* steps of at least this many rows take cuda_matmul_wide */
+    STEP_ROWS     = 2048,    /* default of a step: prompts need many to keep the tensor cores busy */
     RING_BYTES    = 1 << 20, /* uploads wait here, so that their source may change at once; two halves */
     RING_ALIGN    = 64,
     LANDING_BYTES = 256 << 10, /* downloads land here, pinned, and go on to their place at the next sync */
@@ -21,7 +23,7 @@ enum { X_SLOTS = 7 };
 
 /* Scratch that grows with the limits. */
 typedef struct {
-    cuda_x    x[X_SLOTS]; /* the first [max_rows * max(1, slots)][max_in], the others [max_rows][max_in] */
+    cuda_x    x[X_SLOTS]; /* the first [max_rows * max(1, slots)][pair_in()], the others [max_rows][max_in] */
     int32_t  *order;      /* [max_rows * slots]: pairs by expert */
     cuda_run *run;        /* [max_runs] */
     char     *argmax;     /* [max_rows][ARGMAX_SLICES][ARGMAX_BYTES] */
@@ -34,7 +36,8 @@ typedef struct {
 typedef struct {
     const char *of; /* NULL: nothing */
     size_t      bytes;
-    int         a, b; /* rows and n_in; pairs and matrices */
+    int         a, b; /* rows and n_in; pairs, and matrices with run_pairs */
+    bool        wide; /* as in cuda_x */
     uint64_t    used;
 } made;
 
@@ -50,6 +53,7 @@ struct queue {
     scratch        s;
     cudaStream_t   stream, side;
     cudaEvent_t    parted, met;   /* points where one stream waits for the other */
+    bool           has_wide;      /* cuda_has_wide */
     bool           aside, beside; /* ops go to `side`; what went there may still run */
     uint64_t       parted_at;     /* the clock when they parted */
     float         *partial;
@@ -116,7 +120,7 @@ static void forget_made(queue *q)
 static bool is_made(made *m, const void *of, size_t bytes, int a, int b)
 {
     bool same = m->of == of && m->bytes == bytes && m->a == a && m->b == b;
-    *m        = (made){of, bytes, a, b, 0};
+    *m        = (made){of, bytes, a, b, false, 0};
     return same;
 }
 
@@ -125,15 +129,20 @@ static size_t max_pairs(const queue_limits *l)
     return (size_t)l->max_rows * (size_t)(l->max_expert_slots > 1 ? l->max_expert_slots : 1);
 }
 
+/* Returns the widest input of which each pair has its own. */
+static int pair_in(const queue_limits *l) { return l->max_expert_in ? l->max_expert_in : l->max_in; }
+
 /* Returns how many pairs share a pass over a matrix, by how many it has on average. */
-static int run_pairs(int n_pairs, int n_mats)
+static int run_pairs(int n_pairs, int n_mats, bool wide)
 {
     int n = RUN_PAIRS_MIN;
+    if (wide) return RUN_PAIRS_WIDE;
     while (n < RUN_PAIRS_MAX && n * n_mats < n_pairs) n *= 2;
     return n;
 }
 
-static int max_runs(int n_pairs, int n_mats) { return n_pairs / run_pairs(n_pairs, n_mats) + n_mats; }
+/* Returns whether a step of n_rows rows has them in the wide layout. */
+static bool is_wide(const queue *q, int n_rows) { return q->has_wide && n_rows >= WIDE_ROWS; }
 
 static void drop_scratch(const backend *b, scratch *s)
 {
@@ -164,12 +173,12 @@ static bool take_scratch(const backend *b, scratch *s, const queue_limits *l, er
     size_t            pairs  = max_pairs(l), x_bytes, vocab;
     size_t            runs   = pairs / RUN_PAIRS_MIN + (size_t)l->n_experts;
     *s                       = (scratch){0};
-    if (!size_mul(&x_bytes, pairs + GROUP_ROWS, ((size_t)l->max_in + TILE_IN) * sizeof(uint16_t)) ||
+    if (!size_mul(&x_bytes, pairs + GROUP_ROWS, ((size_t)pair_in(l) + TILE_IN) * sizeof(uint16_t)) ||
         !size_mul(&vocab, PICK_BLOCKS * sizeof(double), (size_t)l->max_vocab))
         return err_set(e, ERR_UNAVAILABLE, "no memory for steps of %d rows", l->max_rows);
     bool ok = true;
     for (int i = 0; ok && i < X_SLOTS; i++)
-        ok = take_x(b, &s->x[i], i ? (size_t)l->max_rows : pairs, (size_t)l->max_in, e);
+        ok = take_x(b, &s->x[i], i ? (size_t)l->max_rows : pairs, (size_t)(i ? l->max_in : pair_in(l)), e);
     if (ok && cuda_take(b, &s->order, pairs * sizeof *s->order, what, e) &&
         cuda_take(b, &s->run, runs * sizeof *s->run, what, e) && cuda_take(b, &s->scores, vocab, what, e) &&
         cuda_take(b, &s->sample, SAMPLE_ROWS * SAMPLE_ROW_BYTES, what, e) &&
@@ -228,7 +237,7 @@ static bool op_queue_new(const ops *o, queue **out, const queue_limits *l, err *
     *out             = NULL;
     if (!q) return err_set(e, ERR_UNAVAILABLE, "no memory for a queue");
     cudaSetDevice(b->device);
-    *q = (queue){.b = b, .lim = *l};
+    *q = (queue){.b = b, .lim = *l, .has_wide = cuda_has_wide()};
     if (!open_stream(q, e) || !take_scratch(b, &q->s, l, e) ||
         !cuda_take_raw(b, &q->partial, PARTIAL_BYTES, "the scratch of attention", e)) {
         op_queue_free(q);
@@ -397,30 +406,35 @@ static int free_x(queue *q, int n_rows)
 
 static cuda_x take_x_slot(queue *q, int slot)
 {
+    cuda_x x        = q->s.x[slot];
     q->x[slot].used = ++q->clock;
-    return q->s.x[slot];
+    x.wide          = q->x[slot].wide;
+    return x;
 }
 
 /* Returns the rows as f16, in the queue's scratch. */
-static cuda_x prepare_x(queue *q, const weight *w, const float *x, int n_rows)
+static cuda_x prepare_x(queue *q, const weight *w, const float *x, int n_rows, bool wide)
 {
     size_t bytes = (size_t)n_rows * (size_t)w->n_in * sizeof *x;
     assert(w->n_in <= q->lim.max_in);
     for (int i = 0; i < X_SLOTS; i++)
-        if (q->x[i].of == (const char *)x && q->x[i].bytes == bytes && q->x[i].a == n_rows && q->x[i].b == w->n_in)
+        if (q->x[i].of == (const char *)x && q->x[i].bytes == bytes && q->x[i].a == n_rows && q->x[i].b == w->n_in &&
+            q->x[i].wide == wide)
             return take_x_slot(q, i);
     int slot   = free_x(q, n_rows);
-    q->x[slot] = (made){(const char *)x, bytes, n_rows, w->n_in, 0};
-    note_status(q, "convert", cuda_convert(on(q), q->s.x[slot], x, n_rows, w->n_in));
-    return take_x_slot(q, slot);
+    q->x[slot] = (made){(const char *)x, bytes, n_rows, w->n_in, wide, 0};
+    cuda_x to  = take_x_slot(q, slot);
+    note_status(q, "convert", cuda_convert(on(q), to, x, n_rows, w->n_in));
+    return to;
 }
 
 /* Returns where rows that are made now go as f16, because a matrix multiplies them soon; no room: nowhere. */
-static cuda_x room_for_x(queue *q, dev y, int n_rows, int n)
+static cuda_x room_for_x(queue *q, dev y, int n_rows, int n, bool wide)
 {
-    if (n_rows < 1 || n > q->lim.max_in || (size_t)n_rows > max_pairs(&q->lim)) return (cuda_x){0};
+    int max_in = n_rows > q->lim.max_rows ? pair_in(&q->lim) : q->lim.max_in;
+    if (n_rows < 1 || n > max_in || (size_t)n_rows > max_pairs(&q->lim)) return (cuda_x){0};
     int slot   = free_x(q, n_rows);
-    q->x[slot] = (made){y.p, (size_t)n_rows * (size_t)n * sizeof(float), n_rows, n, 0};
+    q->x[slot] = (made){y.p, (size_t)n_rows * (size_t)n * sizeof(float), n_rows, n, wide, 0};
     return take_x_slot(q, slot);
 }
 
@@ -443,19 +457,24 @@ static cuda_matmul_args matmul_args(const weight *w, dev y, int n_pairs, int pai
                               .pairs_to_x  = pairs_to_x};
 }
 
+static void multiply(queue *q, const char *op, quant_type type, const cuda_matmul_args *a)
+{
+    note_status(q, op, a->x.wide ? cuda_matmul_wide(on(q), type, a) : cuda_matmul(on(q), type, a));
+}
+
 /* Matrices of one type share a launch. */
 static void op_matmuls(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows)
 {
     assert(n_rows <= q->lim.max_rows);
     if (n_rows < 1) return;
-    cuda_x rows = prepare_x(q, w[0], x.p, n_rows);
+    cuda_x rows = prepare_x(q, w[0], x.p, n_rows, is_wide(q, n_rows));
     for (int i = 0, n; i < n_w; i += n) {
         cuda_matmul_args a = matmul_args(w[i], y[i], n_rows, 1);
         a.x                = rows;
         for (n = 1; i + n < n_w && w[i + n]->type == w[i]->type; n++)
             a.part[a.n_parts++] = matmul_part(w[i + n], y[i + n]);
         assert(w[i]->n_in == w[0]->n_in);
-        note_status(q, "matmul", cuda_matmul(on(q), w[i]->type, &a));
+        multiply(q, "matmul", w[i]->type, &a);
     }
     for (int i = 0; i < n_w; i++) wrote_f32(q, y[i], n_rows, w[i]->n_out);
 }
@@ -464,12 +483,13 @@ static void op_matmul(queue *q, dev y, const weight *w, dev x, int n_rows) { op_
 
 /* One row's experts differ; pairs of several rows are sorted, so that a matrix is read once for up to run_pairs of
  * them. */
-static cuda_group_args group_args(queue *q, dev id, int n_pairs, int n_mats)
+static cuda_group_args group_args(queue *q, dev id, int n_rows, int n_slots, int n_mats)
 {
+    int n_pairs = n_rows * n_slots, each = run_pairs(n_pairs, n_mats, is_wide(q, n_rows));
     return (cuda_group_args){.order     = q->s.order,
                              .run       = q->s.run,
-                             .n_runs    = max_runs(n_pairs, n_mats),
-                             .run_pairs = run_pairs(n_pairs, n_mats),
+                             .n_runs    = n_pairs / each + n_mats,
+                             .run_pairs = each,
                              .id        = id.p,
                              .n_pairs   = n_pairs,
                              .n_mats    = n_mats};
@@ -478,7 +498,8 @@ static cuda_group_args group_args(queue *q, dev id, int n_pairs, int n_mats)
 /* Whether the pairs of these ids are sorted; from now on they are. */
 static bool is_grouped(queue *q, const cuda_group_args *g)
 {
-    return is_made(&q->order, g->id, (size_t)g->n_pairs * sizeof(int32_t), g->n_pairs, g->n_mats);
+    return is_made(&q->order, g->id, (size_t)g->n_pairs * sizeof(int32_t), g->n_pairs,
+                   g->n_mats * (RUN_PAIRS_WIDE + 1) + g->run_pairs);
 }
 
 static cuda_matmul_args experts_args(queue *q, dev y, const weight *w, bool x_per_slot, dev id, int n_rows, int n_slots)
@@ -488,7 +509,7 @@ static cuda_matmul_args experts_args(queue *q, dev y, const weight *w, bool x_pe
     assert(n_rows <= q->lim.max_rows && n_slots <= q->lim.max_expert_slots && w->n_mats <= q->lim.n_experts);
     a.id = id.p;
     if (n_rows > 1) {
-        cuda_group_args g = group_args(q, id, n_pairs, w->n_mats);
+        cuda_group_args g = group_args(q, id, n_rows, n_slots, w->n_mats);
         a.order           = g.order;
         a.run             = g.run;
         a.run_pairs       = g.run_pairs;
@@ -502,8 +523,8 @@ static void op_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_pe
 {
     if (n_rows < 1) return;
     cuda_matmul_args a = experts_args(q, y, w, x_per_slot, id, n_rows, n_slots);
-    a.x                = prepare_x(q, w, x.p, x_per_slot ? a.n_pairs : n_rows);
-    note_status(q, "matmul_experts", cuda_matmul(on(q), w->type, &a));
+    a.x                = prepare_x(q, w, x.p, x_per_slot ? a.n_pairs : n_rows, is_wide(q, n_rows));
+    multiply(q, "matmul_experts", w->type, &a);
     wrote_f32(q, y, a.n_pairs, w->n_out);
 }
 
@@ -513,7 +534,7 @@ static void op_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_pe
 static void op_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps)
 {
     wrote_f32(q, y, n_rows, n);
-    cuda_x to = n_rows > q->lim.max_rows ? (cuda_x){0} : room_for_x(q, y, n_rows, n);
+    cuda_x to = n_rows > q->lim.max_rows ? (cuda_x){0} : room_for_x(q, y, n_rows, n, is_wide(q, n_rows));
     if (n_rows > 0) note_status(q, "rms_norm", cuda_rms_norm(on(q), y.p, to, NULL, x.p, w.p, n_rows, n, eps, 1));
 }
 
@@ -545,7 +566,7 @@ static void op_norms(queue *q, const norm_rows *c, int n_rows)
     for (int i = 0; i < c->n_outs; i++) {
         a.out[i].y  = c->out[i].y.p;
         a.out[i].w  = c->out[i].w.p;
-        a.out[i].to = room_for_x(q, c->out[i].y, n_rows, c->n);
+        a.out[i].to = room_for_x(q, c->out[i].y, n_rows, c->n, is_wide(q, n_rows));
     }
     note_status(q, "norms", cuda_norms(on(q), &a, n_rows));
 }
@@ -584,12 +605,18 @@ static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int hea
                     cuda_rope(on(q), x.p, rows->pos.p, rows->section_pos.p, &v, rows->n_rows, n_heads, head_dim));
 }
 
-static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
+static void gate_rows(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n,
+                      act_kind act, bool wide)
 {
     wrote_f32(q, y, n_rows, n);
-    cuda_x to = room_for_x(q, y, n_rows, n);
+    cuda_x to = room_for_x(q, y, n_rows, n, wide);
     if (n_rows > 0)
         note_status(q, "gated", cuda_gated(on(q), y.p, to, gate.p, gate_stride, up.p, up_stride, n_rows, n, act));
+}
+
+static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
+{
+    gate_rows(q, y, gate, gate_stride, up, up_stride, n_rows, n, act, is_wide(q, n_rows));
 }
 
 static void op_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
@@ -616,7 +643,7 @@ static void wrote_chosen(queue *q, const expert_rows *e, int n_rows)
 static void route(queue *q, const expert_rows *e, int n_rows)
 {
     cuda_router_args r = router_args(q, e);
-    cuda_group_args  g = group_args(q, e->id, n_rows * e->n_slots, e->n_experts);
+    cuda_group_args  g = group_args(q, e->id, n_rows, e->n_slots, e->n_experts);
     wrote_chosen(q, e, n_rows);
     if (n_rows > 1 && e->down->n_mats == e->n_experts && cuda_route_fits(n_rows, e->n_experts, e->n_slots)) {
         is_grouped(q, &g);
@@ -629,7 +656,7 @@ static void route(queue *q, const expert_rows *e, int n_rows)
 static void experts_inner_one(queue *q, const expert_rows *e)
 {
     cuda_matmul_args a = experts_args(q, e->act, e->gate_up, false, e->id, 1, e->n_slots);
-    a.x                = prepare_x(q, e->gate_up, e->x.p, 1);
+    a.x                = prepare_x(q, e->gate_up, e->x.p, 1, false);
     a.router           = router_args(q, e);
     a.act              = (int)e->kind;
     a.gives            = true;
@@ -640,18 +667,19 @@ static void experts_inner_one(queue *q, const expert_rows *e)
 
 static void experts_inner(queue *q, const expert_rows *e, int n_rows)
 {
-    int F = e->n_ff, K = e->n_slots;
+    int  F = e->n_ff, K = e->n_slots;
+    bool wide = is_wide(q, n_rows);
     if (!e->gate_up) op_matmul_experts(q, e->act, e->gate, e->x, false, e->id, n_rows, K);
     const weight    *w = e->gate_up ? e->gate_up : e->up;
     cuda_matmul_args a = experts_args(q, e->inner, w, false, e->id, n_rows, K);
-    a.x                = prepare_x(q, w, e->x.p, n_rows);
+    a.x                = prepare_x(q, w, e->x.p, n_rows, wide);
     a.gives            = true;
-    note_status(q, "matmul_experts", cuda_matmul(on(q), w->type, &a));
+    multiply(q, "matmul_experts", w->type, &a);
     wrote_f32(q, e->inner, a.n_pairs, w->n_out);
     if (e->gate_up)
-        op_gated(q, e->act, e->inner, 2 * F, dev_at_f32(e->inner, (size_t)F), 2 * F, n_rows * K, F, e->kind);
+        gate_rows(q, e->act, e->inner, 2 * F, dev_at_f32(e->inner, (size_t)F), 2 * F, n_rows * K, F, e->kind, wide);
     else
-        op_gated(q, e->act, e->act, F, e->inner, F, n_rows * K, F, e->kind);
+        gate_rows(q, e->act, e->act, F, e->inner, F, n_rows * K, F, e->kind, wide);
 }
 
 /* The experts were chosen before the first kernel of these waited, so the last one may ask for its weights before it
@@ -672,9 +700,9 @@ static void op_experts(queue *q, const expert_rows *e, int n_rows)
     if (one)
         a.rows = e->act.p;
     else
-        a.x = prepare_x(q, e->down, e->act.p, a.n_pairs);
+        a.x = prepare_x(q, e->down, e->act.p, a.n_pairs, is_wide(q, n_rows));
     a.settled = true;
-    note_status(q, "matmul_experts", cuda_matmul(on(q), e->down->type, &a));
+    multiply(q, "matmul_experts", e->down->type, &a);
     wrote_f32(q, e->y, a.n_pairs, e->down->n_out);
 }
 
@@ -729,32 +757,35 @@ static bool split_tiles(const cuda_attention_args *a)
     return heads < SPLIT_HEADS && a->n_tiles > 1 && bytes <= PARTIAL_BYTES;
 }
 
-/* A row that looks back over a window sees no more tiles than that, and those of the rows after it in its block. */
-static int tiles_seen(int n_tiles, int window, int max_rows)
+/* A row that looks back over a window sees no more tiles than that, and those of the rows after it in the step. */
+static int tiles_seen(int n_tiles, int window, int n_rows)
 {
-    int max_tiles = window / TILE_KEYS + max_rows / TILE_KEYS + 3;
+    int max_tiles = window / TILE_KEYS + n_rows / TILE_KEYS + 3;
     return window > 0 && max_tiles < n_tiles ? max_tiles : n_tiles;
 }
 
 static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                          float scale, int window)
 {
-    cuda_attention_args a      = {.c       = kv_view_of(c),
-                                  .y       = y.p,
-                                  .q       = q_rows.p,
-                                  .pos     = rows->pos.p,
-                                  .lane    = rows->lane.p,
-                                  .slot    = rows->slot.p,
-                                  .parent  = rows->parent.p,
-                                  .root    = rows->root.p,
-                                  .last    = rows->last.p,
-                                  .n_rows  = rows->n_rows,
-                                  .n_heads = n_heads,
-                                  .layer   = layer,
-                                  .window  = window,
-                                  .scale   = scale,
-                                  .settled = rows->settled,
-                                  .n_tiles = (c->table_stride * KV_PAGE + TILE_KEYS - 1) / TILE_KEYS};
+    cuda_attention_args a      = {.c          = kv_view_of(c),
+                                  .y          = y.p,
+                                  .q          = q_rows.p,
+                                  .pos        = rows->pos.p,
+                                  .lane       = rows->lane.p,
+                                  .slot       = rows->slot.p,
+                                  .parent     = rows->parent.p,
+                                  .root       = rows->root.p,
+                                  .last       = rows->last.p,
+                                  .n_rows     = rows->n_rows,
+                                  .n_heads    = n_heads,
+                                  .layer      = layer,
+                                  .window     = window,
+                                  .scale      = scale,
+                                  .settled    = rows->settled,
+                                  .n_tiles    = (c->table_stride * KV_PAGE + TILE_KEYS - 1) / TILE_KEYS,
+                                  .chain_from = rows->chain_from,
+                                  .chain_to   = rows->chain_to,
+                                  .chain_end  = rows->chain_end};
     bool                turn_q = cache_has_scales(c->types.k), turn_y = cache_has_scales(c->types.v);
     int                 heads = rows->n_rows * n_heads;
     assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM && (!turn_q || y.p != q_rows.p));
@@ -766,11 +797,11 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
     }
     cuda_attention_args m = a;
     m.partial             = q->partial;
-    m.n_tiles             = tiles_seen(a.n_tiles, window, q->lim.max_rows);
-    bool mma              = cuda_attention_plan(&m, PARTIAL_BYTES, q->lim.max_rows);
+    m.n_tiles             = tiles_seen(a.n_tiles, window, rows->n_rows);
+    bool mma              = cuda_attention_plan(&m, PARTIAL_BYTES);
     if (split_tiles(&a)) a.partial = q->partial;
-    if (mma && !turn_y) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim);
-    note_status(q, "attention", mma ? cuda_attention_mma(on(q), &m) : cuda_attention(on(q), &a));
+    if (mma && !turn_y) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim, is_wide(q, rows->n_rows));
+    note_status(q, "attention", mma ? cuda_attention_mma(on(q), &m, PARTIAL_BYTES) : cuda_attention(on(q), &a));
     if (turn_y) note_status(q, "attention", cuda_turn_heads(on(q), y.p, y.p, heads, c->head_dim, true));
 }
 
@@ -837,6 +868,7 @@ static void op_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_ro
 const ops cuda_table = {
     .name           = "cuda",
     .kv_scales      = true,
+    .default_rows   = STEP_ROWS,
     .alloc          = op_alloc,
     .free           = op_free,
     .weight_load    = cuda_weight_load,
