@@ -66,7 +66,7 @@ typedef struct {
     bool              free;       /* any arguments are allowed; may be set by grammar_tool_calls */
 } grammar_tool;
 typedef struct {
-    const tok_markup *markup;  /* how a call is written; all of its call_ members and quote are set */
+    const tok_markup *markup;  /* how a call is written; its call_open and call_close are set */
     bool              several; /* allow more than one call in a row */
     const json_value *answer;  /* a schema whose JSON is allowed instead of calls; NULL: only calls */
     buf *warnings; /* a message is appended for each tool whose `free` is set; NULL only if all are strict */

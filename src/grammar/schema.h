@@ -214,6 +214,10 @@ bool     is_callable(str name);  /* true if it can be the name of a tool in a ca
 bool     is_annotation(str key); /* true for keywords that do not constrain values, and for x-... */
 unsigned type_named(str s);      /* the types of a name such as "number"; 0: there is no such type */
 
+/* tagged.c: writes a call of the tool in a markup without quote; m writes JSON. After a failure of the maker the result
+ * is of no use. */
+node *write_tagged_call(maker *m, const grammar_tool *tool, const tok_markup *markup);
+
 /* schema_object.c and schema_array.c */
 node *any_members(maker *m, node *value); /* an object with any keys and these values; not NULL */
 node *write_object(maker *m, const shape *s, const path *at);

@@ -1,4 +1,4 @@
-/* Compiles tool calls in a family's markup: call_open call_prefix NAME{...} call_close. */
+/* Compiles tool calls in a family's markup: call_open call_prefix NAME{...} call_close, or as tagged.c describes. */
 #include "base/mem.h"
 #include "grammar/schema.h"
 
@@ -25,11 +25,11 @@ static node *write_call(maker *m, const grammar_tool *tool)
 }
 
 /* Writes a call of any of the tools; NULL when one of them fails, and *bad is its number. */
-static node *write_calls(maker *m, const grammar_tool *tool, size_t n, size_t *bad)
+static node *write_calls(maker *m, const grammar_tool *tool, size_t n, const tok_markup *markup, size_t *bad)
 {
     node_vec v = {0};
     for (size_t i = 0; i < n; i++) {
-        node_vec_put(&m->b, &v, write_call(m, &tool[i]));
+        node_vec_put(&m->b, &v, markup->quote ? write_call(m, &tool[i]) : write_tagged_call(m, &tool[i], markup));
         if (!m->b.failed) continue;
         *bad = i;
         return NULL;
@@ -53,10 +53,11 @@ bool grammar_tool_calls(grammar **out, grammar_tool *tool, size_t n, const gramm
     size_t  bad  = 0;
     int64_t work = GRAMMAR_MAX_WORK;
     *out         = NULL;
+    bool tagged  = !how->markup->quote; /* their values are JSON */
     for (;;) {
-        maker_init(&m, how->markup, how->cancel);
+        maker_init(&m, tagged ? NULL : how->markup, how->cancel);
         m.b.work = work;
-        calls    = write_calls(&m, tool, n, &bad);
+        calls    = write_calls(&m, tool, n, how->markup, &bad);
         if (calls || m.b.why.code != ERR_INPUT || tool[bad].strict || tool[bad].free || !is_callable(tool[bad].name))
             break;
         buf_printf(how->warnings, "%stool '%.*s' takes any arguments: %s", how->warnings->n ? "; " : "",
@@ -71,6 +72,8 @@ bool grammar_tool_calls(grammar **out, grammar_tool *tool, size_t n, const gramm
         err_wrap(e, "the parameters of tool '%.*s' cannot be used", STR_ARG(tool[bad].name));
         return err_blame(e, "tools", 0);
     }
+    if (tagged)
+        calls = node_seq(&m.b, node_repeat(&m.b, node_puts(&m.b, "\n"), 0, 2), calls); /* after a thought or a call */
     calls = node_repeat(&m.b, calls, 1, how->several ? -1 : 1);
     if (how->answer) calls = write_answer(&m, how->answer, calls);
     return maker_finish(&m, calls, out, e) || (how->answer && err_wrap(e, "the schema cannot be used"));

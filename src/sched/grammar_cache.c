@@ -114,10 +114,6 @@ static bool compile_tools(compiled *out, const grammar_cache *f, arena *mem, con
     if (!list || list->kind != JSON_ARRAY || list->n < 1 || list->n > MAX_TOOLS)
         return err_set(e, ERR_INPUT, "the tools must be a list of 1 to %d", MAX_TOOLS);
     if (!markup->call_open) return err_set(e, ERR_INPUT, "the model's chat format has no tool calls");
-    if (!markup->quote)
-        return err_set(e, ERR_INPUT,
-                       "tool calls of this model cannot be forced or held to a schema yet: leave out strict "
-                       "and tool_choice");
     grammar_tool *tool = arena_try(mem, list->n, sizeof *tool);
     if (!tool) return err_set(e, ERR_UNAVAILABLE, "no memory for the tools");
     grammar_calls how = {.markup   = markup,

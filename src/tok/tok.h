@@ -51,7 +51,8 @@ typedef struct tok tok;
  *     thought_open REASONING thought_close CONTENT turn_close
  *     call_open call_prefix NAME {key:VALUE,...} call_close
  *
- * In a call, keys are bare and strings are between two `quote` tokens. Each member is the text of a token, except
+ * In a call, keys are bare and strings are between two `quote` tokens. A family without `quote` and call_prefix writes
+ * calls as tags or as JSON (grammar/tagged.c). Each member is the text of a token, except
  * call_prefix, which is plain text. NULL: the family has no such token. */
 typedef struct {
     const char *turn_close;

@@ -479,6 +479,84 @@ TEST(grammar_tool_calls_are_written_as_gemma_does)
     arena_deinit(&mem);
 }
 
+/* A call of Qwen's kind between the markers: its text, and whether it is complete, a beginning, or refused. */
+static void check_tagged(test_case *t, grammar_machine *m, rig_vocab *v, const char *text, rig_verdict expected)
+{
+    grammar_state s  = take_text(m, take_name(m, v, grammar_start(m), "<|tool_call>"), text);
+    rig_verdict   is = s < 0 ? RIG_NO : RIG_PART;
+    if (s >= 0) {
+        s = take_name(m, v, s, "<tool_call|>");
+        if (s >= 0) is = grammar_can_end(m, s) ? RIG_WHOLE : RIG_PART;
+        grammar_drop(m, s);
+    }
+    CHECK_MSG(is == expected, "verdict %d, expected %d: %s", (int)is, (int)expected, text);
+}
+
+TEST(grammar_tool_calls_are_written_as_qwen_does)
+{
+    static const char schema[] =
+        "{\"a\":{\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\",\"description\":\"d\"},"
+        "\"n\":{\"type\":\"integer\"},\"unit\":{\"type\":\"string\",\"enum\":[\"C\",\"F\"]},\"list\":"
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}},\"required\":[\"text\",\"n\"],"
+        "\"additionalProperties\":false},"
+        "\"b\":{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"string\",\"pattern\":\"^x+$\"}},"
+        "\"required\":[\"p\"],\"additionalProperties\":false}}";
+    static const struct {
+        const char *text;
+        rig_verdict is;
+    } c[] = {
+        {"\n<function=a>\n<parameter=text>\nhi <b>\n "
+         "there\n</parameter>\n<parameter=n>\n12\n</parameter>\n</function>\n",
+         RIG_WHOLE},
+        {"\n<function=a>\n<parameter=text>\n\n\n\n</p</parameter>\n</parameter>\n<parameter=n>\n-1\n</parameter>\n"
+         "<parameter=unit>\nF\n</parameter>\n<parameter=list>\n[\"x\"]\n</parameter>\n</function>\n",
+         RIG_WHOLE},
+        {"\n{\"name\": \"a\", \"arguments\": {\"text\":\"x\",\"n\":1}}\n", RIG_WHOLE},
+        {"\n{\"name\": \"b\", \"arguments\": {\"p\":\"xx\"}}\n", RIG_WHOLE},
+        {"\n<function=none>\n</function>\n", RIG_WHOLE},
+        {"\n<function=any>\n<parameter=k>\nv\n</parameter>\n</function>\n", RIG_WHOLE},
+        {"\n{\"name\": \"none\", \"arguments\": {}}\n", RIG_WHOLE},
+        {"\n<function=a>\n</function>\n", RIG_NO},                                       /* text is missing */
+        {"\n<function=a>\n<parameter=text>\nx\n</parameter>\n</function>\n", RIG_NO},    /* n is missing */
+        {"\n<function=a>\n<parameter=text>\nx\n</parameter>\n<parameter=n>\nx", RIG_NO}, /* no number */
+        {"\n<function=a>\n<parameter=text>\nx\n</parameter>y", RIG_NO},
+        {"\n<function=b>", RIG_NO}, /* a pattern: JSON only */
+        {"\n{\"name\": \"b\", \"arguments\": {\"p\":\"y", RIG_NO},
+        {"\n<function=c", RIG_NO},
+        {"\n<function=a>\n<parameter=text>\nx", RIG_PART},
+    };
+    static const tok_markup markup = {.call_open = "<|tool_call>", .call_close = "<tool_call|>"};
+    rig_vocab              *v      = rig_bytes();
+    arena                   mem;
+    const json_value       *tree;
+    grammar                *g;
+    grammar_machine        *m;
+    err                     e;
+    arena_init(&mem, 1 << 20);
+    CHECK_OK(json_parse(&tree, &mem, str_of(schema), NULL, &e), e);
+    grammar_tool  tool[] = {{.name = STR("a"), .parameters = json_get(tree, "a"), .strict = true},
+                            {.name = STR("b"), .parameters = json_get(tree, "b"), .strict = true},
+                            {.name = STR("none"), .strict = true},
+                            {.name = STR("any"), .free = true}};
+    grammar_calls how    = {.markup = &markup, .several = true};
+    if (CHECK_OK(grammar_tool_calls(&g, tool, COUNT(tool), &how, &e), e) &&
+        CHECK_OK(grammar_machine_new(&m, g, v->vocab, &e), e)) {
+        for (size_t i = 0; i < COUNT(c); i++) check_tagged(t, m, v, c[i].text, c[i].is);
+        grammar_state s = take_text(m, grammar_start(m), "\n\n"); /* after a thought */
+        s               = take_text(m, take_name(m, v, s, "<|tool_call>"), "\n<function=none>\n</function>\n");
+        s               = take_text(m, take_name(m, v, s, "<tool_call|>"), "\n"); /* a second call */
+        CHECK(s >= 0 && !grammar_can_end(m, s));
+        s = take_name(m, v, s, "<|tool_call>");
+        CHECK(s >= 0);
+        grammar_drop(m, s);
+        grammar_machine_free(m);
+    }
+    grammar_free(g);
+    grammar_tool bad = {.name = STR("a>b"), .strict = true};
+    CHECK_FAILS(grammar_tool_calls(&g, &bad, 1, &how, &e), e, "its name cannot be used");
+    arena_deinit(&mem);
+}
+
 TEST(grammar_tool_calls_have_arguments_that_can_be_read)
 {
     static const struct {
