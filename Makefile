@@ -302,7 +302,7 @@ check-exports: $(STATIC) $(SHARED) $(BUILD)/tandem
 
 # The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
 EMU_TESTS := matmul joined attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
-             scatter logits buffers queue graph profile weights backend model_golden_dense
+             scatter logits buffers queue graph profile weights backend model_golden_dense delta_ qwen_mtp qwen_dflash model_golden_qwen
 GPU := CUDA=1 BUILD=build/gpu OPT=-O2 SSL_LIBS='-l:libssl.a -l:libcrypto.a'
 GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem rows spec_exact)
 gpu-programs:
@@ -397,6 +397,9 @@ bench-peer: deps-test
 $(BUILD)/peer/26b-a4b-%.gguf: | $(BUILD)/tandem
 	@mkdir -p $(@D)
 	$(BUILD)/tandem bench shape --shape 26b-a4b --layers 6 --quant $* -o $@
+$(BUILD)/peer/35b-a3b-%.gguf: | $(BUILD)/tandem
+	@mkdir -p $(@D)
+	$(BUILD)/tandem bench shape --shape 35b-a3b --layers 6 --quant $* -o $@
 
 # --- set-up ------------------------------------------------------------------------------------
 deps-run:

@@ -192,6 +192,28 @@ bool bind_stack(binder *b, weight **out, const tensor *const *t, int n_in, int n
     return ok;
 }
 
+bool bind_pairs(binder *b, weight **out, const tensor *const t[2], int n_in, int n_out, int n_mats, err *e)
+{
+    weight_src src   = {t[0]->type, n_in, 2 * n_out, n_mats, .data = NULL};
+    size_t     bytes = t[0]->bytes / (size_t)n_mats, all;
+    assert(t[0]->type == t[1]->type);
+    for (int k = 0; k < 2; k++)
+        if (!bind_check_shape(t[k], n_in, n_out, n_mats, e) || (b->dry && !note_order(b, t[k], e))) return false;
+    if (b->dry) return true;
+    char *data = size_mul(&all, t[0]->bytes, 2) ? mem_try(all) : NULL;
+    if (!data) return err_set(e, ERR_UNAVAILABLE, "no memory to join tensor '%.*s' to another", STR_ARG(t[0]->name));
+    for (int k = 0; k < 2; k++) {
+        load_begin(b, t[k]);
+        for (size_t i = 0; i < (size_t)n_mats; i++)
+            memcpy(data + (2 * i + (size_t)k) * bytes, (const char *)t[k]->data + i * bytes, bytes);
+        load_end(b);
+    }
+    src.data = data;
+    bool ok  = load_weight(b, out, &src, e) || err_wrap(e, "tensor '%.*s'", STR_ARG(t[0]->name));
+    mem_free(data);
+    return ok;
+}
+
 bool bind_floats(binder *b, dev *out, const tensor *t, size_t n, void (*change)(float *v, size_t n, void *ctx),
                  void *ctx, err *e)
 {

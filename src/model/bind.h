@@ -58,6 +58,8 @@ bool bind_floats(binder *b, dev *out, const tensor *t, size_t n, void (*change)(
                  void *ctx, err *e);
 /* Loads n_mats tensors of one type as the matrices of one weight, in this order. */
 bool bind_stack(binder *b, weight **out, const tensor *const *t, int n_in, int n_out, int n_mats, err *e);
+/* Binds two stacks of one type as one: matrix i has the rows of matrix i of the first, then those of the second. */
+bool bind_pairs(binder *b, weight **out, const tensor *const t[2], int n_in, int n_out, int n_mats, err *e);
 /* Reads one number, also in a dry pass. */
 bool bind_scalar(float *out, const tensor *t, err *e);
 /* Sets *out to rotate whole heads of D elements: freq[i] = theta^(-2i/D) / factor for the first `part` (a share) of the

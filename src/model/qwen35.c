@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "model/decoder.h"
 #include "model/qwen35_layer.h"
+#include "ops/joined.h"
 
 #include <assert.h>
 
@@ -159,19 +160,24 @@ static bool init_scratch(decoder *d, const checkpoint *cp, err *e)
 /* f = Wout (N_o(delta rule(n)) * silu(z)) */
 static void delta_block(qwen35 *m, const qwen35_layer *y, kv_pool *pool, const step_rows *r)
 {
-    const qwen35_config *c = &m->c;
-    const ops           *o = m->d.o;
-    queue               *q = m->d.t.q;
-    delta_class          d = delta_in(m, kv_pool_state(pool, 0));
-    int                  n = r->n_rows, values = c->n_v_heads * c->delta_dim;
-    o->matmul(q, m->s.qkv, y->qkv, m->p.n, n);
-    o->matmul(q, m->s.z, y->z, m->p.n, n);
-    o->matmul(q, m->s.a, y->a, m->p.n, n);
-    o->matmul(q, m->s.b, y->b, m->p.n, n);
-    o->conv(q, m->s.conv, m->s.qkv, y->conv, &d, y->index, r);
-    o->delta(q, m->s.values, m->s.conv, m->s.a, m->s.b, y->rate, y->bias, &d, y->index, r);
-    o->rms_norm(q, m->s.values, m->s.values, y->n_o, n * c->n_v_heads, c->delta_dim, c->eps);
-    o->gated(q, m->s.z, m->s.z, values, m->s.values, values, n, values, c->delta_gate);
+    const qwen35_config *c    = &m->c;
+    const ops           *o    = m->d.o;
+    queue               *q    = m->d.t.q;
+    delta_class          d    = delta_in(m, kv_pool_state(pool, 0));
+    int                  n    = r->n_rows;
+    dev                  to[] = {m->s.qkv, m->s.z, m->s.a, m->s.b};
+    const weight        *w[]  = {y->qkv, y->z, y->a, y->b};
+    delta_io             io   = {.y    = m->s.values,
+                                 .x    = m->s.qkv,
+                                 .conv = m->s.conv,
+                                 .a    = m->s.a,
+                                 .b    = m->s.b,
+                                 .w    = y->conv,
+                                 .rate = y->rate,
+                                 .bias = y->bias};
+    ops_matmuls(o, q, to, w, 4, m->p.n, n);
+    o->delta(q, &io, &d, y->index, r);
+    ops_gated_norm(o, q, m->s.z, m->s.values, y->n_o, m->s.z, n, c->n_v_heads, c->delta_dim, c->eps, c->delta_gate);
     o->matmul(q, m->p.f, y->out, m->s.z, n);
 }
 
@@ -185,12 +191,12 @@ static void attention_block(qwen35 *m, const qwen35_layer *y, kv_pool *pool, con
 static void run_layers(decoder *d, kv_pool *kv, const step_rows *r)
 {
     qwen35 *m = (qwen35 *)d;
+    d->o->rms_norm(d->t.q, d->n, d->x, m->layers[0].n_in, r->n_rows, m->c.n_embd, m->c.eps);
     for (int l = 0; l < m->c.n_layers; l++) {
         const qwen35_layer *y = &m->layers[l];
         decoder_capture(d, l, r->n_rows);
-        d->o->rms_norm(d->t.q, d->n, d->x, y->n_in, r->n_rows, m->c.n_embd, m->c.eps);
         (m->c.full[l] ? attention_block : delta_block)(m, y, kv, r);
-        qwen35_end_layer(&m->p, y, r->n_rows);
+        qwen35_end_layer(&m->p, y, l + 1 < m->c.n_layers ? y[1].n_in : (dev){0}, r->n_rows);
     }
 }
 
@@ -244,8 +250,7 @@ bool qwen35_open(target **out, const checkpoint *cp, const model_options *opt, o
     binder      b = {.cp = cp, .own = &m->d.own, .progress = opt->progress, .progress_ctx = opt->progress_ctx};
     role_binder g = role_binder_of(b, &qwen35_roles, &m->c);
     *out          = NULL;
-    if (!qwen35_config_read(&m->c, cp, e) ||
-        (!o->delta && !err_set(e, ERR_INPUT, "Qwen 3.5 models do not run on %s yet: use --device cpu", o->name))) {
+    if (!qwen35_config_read(&m->c, cp, e)) {
         ops_close(o);
         mem_free(m);
         return false;

@@ -27,15 +27,23 @@ static bool load_expert_stack(role_binder *g, weight **out, const char *what, in
     return bind_stack(&g->b, out, t, n_in, n_out, c->n_experts, e);
 }
 
+/* Backends with a kernel for gate and up together get them as one stack. */
+static bool load_gate_up(role_binder *g, qwen35_layer *y, int l, err *e)
+{
+    const qwen35_config *c   = g->config;
+    const tensor        *t[] = {role_find(g, QWEN35_EXP_GATE, l), role_find(g, QWEN35_EXP_UP, l)};
+    if (g->b.own->o->experts && t[0] && t[1] && t[0]->type == t[1]->type)
+        return bind_pairs(&g->b, &y->exp_gate_up, t, c->n_embd, c->n_ff_expert, c->n_experts, e);
+    return role_matrix(g, &y->exp_gate, QWEN35_EXP_GATE, l, e) && role_matrix(g, &y->exp_up, QWEN35_EXP_UP, l, e);
+}
+
 static bool load_experts(role_binder *g, qwen35_layer *y, int l, err *e)
 {
     const qwen35_config *c = g->config;
     if (role_find(g, QWEN35_EXP_GATE_UP, l))
         return role_matrix(g, &y->exp_gate_up, QWEN35_EXP_GATE_UP, l, e) &&
                role_matrix(g, &y->exp_down, QWEN35_EXP_DOWN, l, e);
-    if (g->b.cp->gguf)
-        return role_matrix(g, &y->exp_gate, QWEN35_EXP_GATE, l, e) && role_matrix(g, &y->exp_up, QWEN35_EXP_UP, l, e) &&
-               role_matrix(g, &y->exp_down, QWEN35_EXP_DOWN, l, e);
+    if (g->b.cp->gguf) return load_gate_up(g, y, l, e) && role_matrix(g, &y->exp_down, QWEN35_EXP_DOWN, l, e);
     return load_expert_stack(g, &y->exp_gate, "gate_proj", l, c->n_embd, c->n_ff_expert, e) &&
            load_expert_stack(g, &y->exp_up, "up_proj", l, c->n_embd, c->n_ff_expert, e) &&
            load_expert_stack(g, &y->exp_down, "down_proj", l, c->n_ff_expert, c->n_embd, e);
@@ -135,44 +143,53 @@ static void dense_block(const qwen35_pass *p, const qwen35_mlp *w, dev to, int n
     o->matmul(p->q, to, w->down, p->gate, n);
 }
 
-/* f = the weighted sum of the chosen experts + sigmoid(w n) * the shared expert */
+/* Runs the chosen experts and the shared one; what they give is summed with the residual stream. */
 static void expert_block(const qwen35_pass *p, const qwen35_layer *y, int n)
 {
-    const qwen35_config *c  = p->c;
-    const ops           *o  = p->o;
-    expert_rows          to = {.logits    = p->exp_logits,
-                               .id        = p->exp_id,
-                               .w         = p->exp_w,
-                               .y         = p->exp_out,
-                               .x         = p->n,
-                               .inner     = p->exp_gate_up,
-                               .act       = p->exp_act,
-                               .gate_up   = y->exp_gate_up,
-                               .gate      = y->exp_gate,
-                               .up        = y->exp_up,
-                               .down      = y->exp_down,
-                               .n_experts = c->n_experts,
-                               .n_slots   = c->n_used,
-                               .n_ff      = c->n_ff_expert,
-                               .kind      = ACT_SILU};
-    o->matmul(p->q, p->exp_logits, y->router, p->n, n);
-    ops_experts(o, p->q, &to, n);
-    o->experts_sum(p->q, p->f, p->exp_out, p->exp_w, n, c->n_used, c->n_embd);
-    o->matmul(p->q, p->shared_gate, y->shared, p->n, n);
+    const qwen35_config *c      = p->c;
+    const ops           *o      = p->o;
+    expert_rows          to     = {.logits    = p->exp_logits,
+                                   .id        = p->exp_id,
+                                   .w         = p->exp_w,
+                                   .y         = p->exp_out,
+                                   .x         = p->n,
+                                   .inner     = p->exp_gate_up,
+                                   .act       = p->exp_act,
+                                   .gate_up   = y->exp_gate_up,
+                                   .gate      = y->exp_gate,
+                                   .up        = y->exp_up,
+                                   .down      = y->exp_down,
+                                   .n_experts = c->n_experts,
+                                   .n_slots   = c->n_used,
+                                   .n_ff      = c->n_ff_expert,
+                                   .kind      = ACT_SILU};
+    dev                  y_of[] = {p->exp_logits, p->shared_gate};
+    const weight        *w[]    = {y->router, y->shared};
+    ops_aside(o, p->q, ASIDE_BEGIN);
     dense_block(p, &y->ff, p->shared, n);
-    o->add_gated(p->q, p->f, p->f, p->shared, p->shared_gate, n, c->n_embd);
+    ops_aside(o, p->q, ASIDE_END);
+    ops_matmuls(o, p->q, y_of, w, 2, p->n, n);
+    ops_experts(o, p->q, &to, n);
+    ops_aside(o, p->q, ASIDE_JOIN);
 }
 
-void qwen35_end_layer(const qwen35_pass *p, const qwen35_layer *y, int n)
+void qwen35_end_layer(const qwen35_pass *p, const qwen35_layer *y, dev next, int n)
 {
-    const ops *o   = p->o;
-    int        H   = p->c->n_embd;
-    size_t     all = (size_t)n * (size_t)H;
-    o->add(p->q, p->x, p->x, p->f, all, 1);
-    o->rms_norm(p->q, p->n, p->x, y->n_post, n, H, p->c->eps);
-    if (p->c->n_experts)
+    sum_rows mixer = {
+        .y = p->x, .res = p->x, .z = p->f, .out = p->n, .w = y->n_post, .n = p->c->n_embd, .eps = p->c->eps};
+    sum_rows ffn = mixer;
+    ops_sums(p->o, p->q, &mixer, n);
+    ffn.out = next.p ? p->n : next;
+    ffn.w   = next;
+    if (p->c->n_experts) {
         expert_block(p, y, n);
-    else
+        ffn.slots   = p->exp_out;
+        ffn.slot_w  = p->exp_w;
+        ffn.n_slots = p->c->n_used;
+        ffn.shared  = p->shared;
+        ffn.gate    = p->shared_gate;
+    } else {
         dense_block(p, &y->ff, p->f, n);
-    o->add(p->q, p->x, p->x, p->f, all, 1);
+    }
+    ops_sums(p->o, p->q, &ffn, n);
 }

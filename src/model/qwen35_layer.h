@@ -49,6 +49,6 @@ int qwen35_widest(const qwen35_config *c);
 void qwen35_make_heads(const qwen35_pass *p, const qwen35_layer *y, const kv_class *kv, const step_rows *r);
 /* f = Wo (attention * sigmoid(gate)), after qwen35_make_heads. `seen` are the rows as attention sees them. */
 void qwen35_attend(const qwen35_pass *p, const qwen35_layer *y, const kv_class *kv, const step_rows *seen);
-/* x = x + f, then x = x + FFN(N_post(x)) */
-void qwen35_end_layer(const qwen35_pass *p, const qwen35_layer *y, int n_rows);
+/* x = x + f, then x = x + FFN(N_post(x)), then n = norm(x) next; next NULL (.p): n is undefined. */
+void qwen35_end_layer(const qwen35_pass *p, const qwen35_layer *y, dev next, int n_rows);
 #endif

@@ -352,7 +352,7 @@ static void run_pass(drafter *d, kv_pool *kv, const step_rows *r, int nth)
     begin_rows(m, r);
     qwen35_make_heads(&m->p, &m->layer, c, r);
     qwen35_attend(&m->p, &m->layer, c, r);
-    qwen35_end_layer(&m->p, &m->layer, n);
+    qwen35_end_layer(&m->p, &m->layer, (dev){0}, n);
     o->rms_norm(t->q, m->h, m->p.x, m->n_out, n, H, m->c.eps);
     t->project(t, m->logits, m->h, n);
 }

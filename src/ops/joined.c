@@ -43,6 +43,32 @@ void ops_norms(const ops *o, queue *q, const norm_rows *c, int n_rows)
     for (int i = 0; i < c->n_outs; i++) o->rms_norm(q, c->out[i].y, c->y, c->out[i].w, n_rows, c->n, c->eps);
 }
 
+void ops_sums(const ops *o, queue *q, const sum_rows *c, int n_rows)
+{
+    if (o->sums) {
+        o->sums(q, c, n_rows);
+        return;
+    }
+    if (c->slots.p) {
+        o->experts_sum(q, c->z, c->slots, c->slot_w, n_rows, c->n_slots, c->n);
+        o->add_gated(q, c->z, c->z, c->shared, c->gate, n_rows, c->n);
+    }
+    o->add(q, c->y, c->res, c->z, (size_t)n_rows * (size_t)c->n, 1);
+    if (c->out.p) o->rms_norm(q, c->out, c->y, c->w, n_rows, c->n, c->eps);
+}
+
+void ops_gated_norm(const ops *o, queue *q, dev y, dev x, dev w, dev gate, int n_rows, int n_heads, int n, float eps,
+                    act_kind act)
+{
+    int all = n_heads * n;
+    if (o->gated_norm) {
+        o->gated_norm(q, y, x, w, gate, n_rows, n_heads, n, eps, act);
+        return;
+    }
+    o->rms_norm(q, x, x, w, n_rows * n_heads, n, eps);
+    o->gated(q, y, gate, all, x, all, n_rows, all, act);
+}
+
 void ops_experts(const ops *o, queue *q, const expert_rows *e, int n_rows)
 {
     int K = e->n_slots, F = e->n_ff;

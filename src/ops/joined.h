@@ -10,6 +10,11 @@ void ops_matmuls(const ops *o, queue *q, const dev *y, const weight *const *w, i
 void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows);
 /* y = (res + norm(z) w) * scale, then up to JOINED_NORMS norms of y. */
 void ops_norms(const ops *o, queue *q, const norm_rows *c, int n_rows);
+/* y = res + z, where z may be the sum of experts and of a gated shared expert; then a norm of y. */
+void ops_sums(const ops *o, queue *q, const sum_rows *c, int n_rows);
+/* y = rms_norm(x, w) * act(gate), head by head. x may be overwritten. */
+void ops_gated_norm(const ops *o, queue *q, dev y, dev x, dev w, dev gate, int n_rows, int n_heads, int n, float eps,
+                    act_kind act);
 /* Chooses experts by their logits, then runs them: y[row][slot] = down(act(gate x) * (up x)). */
 void ops_experts(const ops *o, queue *q, const expert_rows *e, int n_rows);
 /* Marks ops that may run concurrently with others, if the backend can (ops.aside). */

@@ -130,6 +130,7 @@ typedef struct {
  *     f32 [n_taps - 1][n_channels]                                    the last inputs of the convolution
  * and a kept row stores what applies it to a state later:
  *     f32 [n_v_heads][head_dim] corrections, [n_k_heads][head_dim] keys, [n_v_heads] decays, [n_channels] inputs
+ * where the decays are padded to a multiple of 4 floats.
  * A lane whose first row has position 0 starts from zeros. The rows of a path are applied one after another, so the
  * bits do not depend on how a text is divided into steps. */
 typedef struct {
@@ -157,12 +158,20 @@ static inline size_t delta_state_floats(const delta_class *c)
 }
 static inline size_t delta_tape_floats(const delta_class *c)
 {
-    return (size_t)(c->n_v_heads + c->n_k_heads) * (size_t)c->head_dim + (size_t)c->n_v_heads;
+    return (size_t)(c->n_v_heads + c->n_k_heads) * (size_t)c->head_dim + ((size_t)c->n_v_heads + 3) / 4 * 4;
 }
 static inline size_t delta_kept_floats(const delta_class *c)
 {
     return delta_tape_floats(c) + (size_t)delta_channels(c);
 }
+typedef struct {    /* the rows of one layer */
+    dev y;          /* [n_rows][n_v_heads][head_dim] */
+    dev x;          /* [n_rows][n_channels]: queries, keys and values before the convolution */
+    dev conv;       /* scratch of the same size */
+    dev a, b;       /* [n_rows][n_v_heads], overwritten */
+    dev w;          /* [n_taps][n_channels] */
+    dev rate, bias; /* [n_v_heads] */
+} delta_io;
 /* Kept rows to apply to the live state of a lane. */
 typedef struct {
     int32_t lane;
@@ -206,7 +215,7 @@ typedef enum { ACT_GELU_TANH, ACT_SILU, ACT_SIGMOID } act_kind; /* ACT_SIGMOID: 
 /* --- joined ops ------------------------------------------------------------------------------------
  * Sequences of ops that one kernel can run. Optional: joined.h calls the joined op if the backend has it, otherwise the
  * single ops. */
-enum { JOINED_MATMULS = 3, JOINED_NORMS = 3 };
+enum { JOINED_MATMULS = 4, JOINED_NORMS = 3 };
 typedef struct { /* The heads before attention: [n_rows][n_heads or n_kv_heads][head_dim]. q becomes the result; k and v
                   * may be overwritten */
     dev             q, k, v;  /* k NULL (.p): no K/V is stored */
@@ -231,6 +240,17 @@ typedef struct
         dev y, w;
     } out[JOINED_NORMS];
 } norm_rows;
+
+typedef struct
+{ /* The end of a block without a norm of its own: y = res + z, then out = norm(y) w. If slots is set (.p),
+                  * z is computed first: z = sum over s of slot_w[s] slots[s] + shared / (1 + e^-gate) */
+    dev   y, res, z;     /* [n_rows][n]; y may be res; z is scratch with slots */
+    dev   slots, slot_w; /* [n_rows][n_slots][n], [n_rows][n_slots] */
+    dev   shared, gate;  /* [n_rows][n], [n_rows] */
+    dev   out, w;        /* out NULL (.p): no norm */
+    int   n_slots, n;
+    float eps;
+} sum_rows;
 
 typedef struct { /* Experts that `router` chooses by logits: y[row][slot] = down(act(gate x) * (up x)) */
     dev           logits, expert_scale, id, w; /* as for router, which writes id and w */
@@ -355,20 +375,15 @@ struct ops {
     void (*experts_sum)(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n);
     /* y = (a + b) * scale, n elements; y may be a or b */
     void (*add)(queue *q, dev y, dev a, dev b, size_t n, float scale);
-    /* y[r] = a[r] + b[r] / (1 + e^-gate[r]), rows of n; y may be a or b. Optional, like the next three: NULL where the
-     * backend has no recurrent models yet */
+    /* y[r] = a[r] + b[r] / (1 + e^-gate[r]), rows of n; y may be a or b */
     void (*add_gated)(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int n);
-    /* Convolution of the rows with those before them on their paths, by channel, then SiLU:
-     * y[r][i] = silu(sum_j w[j][i] x[j - (n_taps - 1) rows before r][i]). x, y: [n_rows][n_channels], w: [n_taps]
-     * [n_channels]. Sure rows go into the live state, kept rows into `kept`. */
-    void (*conv)(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, const step_rows *rows);
-    /* The gated delta rule. With q, k of length 1 (eps 1e-6 under the root), q times head_dim^-0.5, decay =
+    /* A gated delta net. First the convolution of rows with those before them on their paths, by channel, then SiLU:
+     *     c[r][i] = silu(sum_j w[j][i] x[n_taps - 1 - j rows before r][i])
+     * Then the gated delta rule, with q, k of length 1 (eps 1e-6 under the root), q times head_dim^-0.5, decay =
      * exp(rate softplus(a + bias)), beta = 1 / (1 + e^-b), for each row and value head:
      *     S = decay S;  d = beta (v - S k);  S = S + d k^T;  y = S q
-     * x: [n_rows][n_channels] from conv, overwritten; a, b: [n_rows][n_v_heads], overwritten; rate, bias: [n_v_heads];
-     * y: [n_rows][n_v_heads][head_dim]. Sure rows go into the live state, kept rows into `kept`. */
-    void (*delta)(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, const delta_class *c, int layer,
-                  const step_rows *rows);
+     * Sure rows go into the live state, kept rows into `kept`. */
+    void (*delta)(queue *q, const delta_io *io, const delta_class *c, int layer, const step_rows *rows);
     /* Applies kept rows to the live states of all layers, with the bits of sure rows. items: device
      * delta_replay_item[n_items], places: device int32 */
     void (*delta_replay)(queue *q, const delta_class *c, dev items, int n_items, dev places);
@@ -407,6 +422,10 @@ struct ops {
     void (*matmuls)(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows);
     void (*heads)(queue *q, const head_rows *h, const step_rows *rows);
     void (*norms)(queue *q, const norm_rows *c, int n_rows);
+    void (*sums)(queue *q, const sum_rows *c, int n_rows);
+    /* y = rms_norm(x, w) * act(gate), head by head: [n_rows][n_heads][n]; y may be gate */
+    void (*gated_norm)(queue *q, dev y, dev x, dev w, dev gate, int n_rows, int n_heads, int n, float eps,
+                       act_kind act);
     void (*experts)(queue *q, const expert_rows *e, int n_rows);
 
     /* Marks ops that may run concurrently: the ops between ASIDE_BEGIN and ASIDE_END write nothing that the ops between

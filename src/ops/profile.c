@@ -180,6 +180,17 @@ static void p_norms(queue *q, const norm_rows *c, int n_rows)
     TIMED(norms(q->q, c, n_rows), 0, "norms %d, %s, %d out", c->n, c->parts ? "experts" : "plain", c->n_outs);
 }
 
+static void p_sums(queue *q, const sum_rows *c, int n_rows)
+{
+    TIMED(sums(q->q, c, n_rows), 0, "sums %d, %s%s", c->n, c->slots.p ? "experts" : "plain", c->out.p ? ", norm" : "");
+}
+
+static void p_gated_norm(queue *q, dev y, dev x, dev w, dev gate, int n_rows, int n_heads, int n, float eps,
+                         act_kind act)
+{
+    TIMED(gated_norm(q->q, y, x, w, gate, n_rows, n_heads, n, eps, act), 0, "gated_norm %d x %d", n_heads, n);
+}
+
 static void p_heads(queue *q, const head_rows *h, const step_rows *rows)
 {
     TIMED(heads(q->q, h, rows), 0, "heads %d/%d x %d", h->n_heads, h->c->n_kv_heads, h->c->head_dim);
@@ -252,16 +263,9 @@ static void p_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int
     TIMED(add_gated(q->q, y, a, b, gate, n_rows, n), 0, "add_gated %d", n);
 }
 
-static void p_conv(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, const step_rows *rows)
+static void p_delta(queue *q, const delta_io *io, const delta_class *c, int layer, const step_rows *rows)
 {
-    TIMED(conv(q->q, y, x, w, c, layer, rows), 0, "conv %d", delta_channels(c));
-}
-
-static void p_delta(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, const delta_class *c, int layer,
-                    const step_rows *rows)
-{
-    TIMED(delta(q->q, y, x, a, b, rate, bias, c, layer, rows), 0, "delta %d/%d x %d", c->n_v_heads, c->n_k_heads,
-          c->head_dim);
+    TIMED(delta(q->q, io, c, layer, rows), 0, "delta %d/%d x %d", c->n_v_heads, c->n_k_heads, c->head_dim);
 }
 
 static void p_delta_replay(queue *q, const delta_class *c, dev items, int n_items, dev places)
@@ -342,6 +346,9 @@ static const ops TABLE = {
     .router         = p_router,
     .experts_sum    = p_experts_sum,
     .add            = p_add,
+    .add_gated      = p_add_gated,
+    .delta          = p_delta,
+    .delta_replay   = p_delta_replay,
     .softcap        = p_softcap,
     .copy_rows      = p_copy_rows,
     .argmax         = p_argmax,
@@ -371,10 +378,8 @@ ops *ops_profile(ops *inner)
     if (inner->matmuls) o->matmuls = p_matmuls;
     if (inner->norms) o->norms = p_norms;
     if (inner->heads) o->heads = p_heads;
-    if (inner->add_gated) o->add_gated = p_add_gated;
-    if (inner->conv) o->conv = p_conv;
-    if (inner->delta) o->delta = p_delta;
-    if (inner->delta_replay) o->delta_replay = p_delta_replay;
+    if (inner->sums) o->sums = p_sums;
+    if (inner->gated_norm) o->gated_norm = p_gated_norm;
     return o;
 }
 

@@ -113,6 +113,7 @@ static inline unsigned __ballot_sync(unsigned, bool v)
     for (int i = 0; i < 32; i++) set |= (unsigned)(all[i] != 0) << i;
     return set;
 }
+static inline int                     __ffs(int v) { return __builtin_ffs(v); }
 static inline int                     __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int                     __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 template <typename T> static inline T atomicAdd(T *p, T v)

@@ -438,22 +438,17 @@ static void cpu_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, i
 }
 
 /* --- recurrent layers -----------------------------------------------------------------------------*/
-static void cpu_conv(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, const step_rows *rows)
-{
-    cpu_conv_args a = {y.p, x.p, w.p, c, layer, delta_rows_of(rows)};
-    assert(c->n_taps <= DELTA_MAX_TAPS);
-    run_items(q->b, q->b->k->conv, &a, ceil_div((size_t)delta_channels(c), CONV_SPAN),
-              (size_t)rows->n_rows * CONV_SPAN * (size_t)(c->n_taps + 8));
-}
-
-static void cpu_delta(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, const delta_class *c, int layer,
-                      const step_rows *rows)
+static void cpu_delta(queue *q, const delta_io *io, const delta_class *c, int layer, const step_rows *rows)
 {
     size_t         D = (size_t)c->head_dim, n = (size_t)c->n_v_heads * D / DELTA_COLS, rows_n = (size_t)rows->n_rows;
-    cpu_delta_args t = {y.p, x.p, a.p, b.p, rate.p, bias.p, c, layer, delta_rows_of(rows), q->parts, PART_SCRATCH};
+    size_t         channels = (size_t)delta_channels(c);
+    cpu_conv_args  conv     = {io->conv.p, io->x.p, io->w.p, c, layer, delta_rows_of(rows)};
+    cpu_delta_args t        = {io->y.p, io->conv.p, io->a.p,   io->b.p,  io->rate.p,  io->bias.p,
+                               c,       layer,      conv.rows, q->parts, PART_SCRATCH};
     _Static_assert(CPU_MAX_KEPT * DELTA_COLS * DELTA_MAX_HEAD <= PART_SCRATCH, "scratch for the kept rows of a lane");
-    assert(D % 8 == 0 && D <= DELTA_MAX_HEAD);
-    run_items(q->b, q->b->k->delta_heads, &t, rows_n, 2 * (size_t)delta_channels(c) + 64 * (size_t)c->n_v_heads);
+    assert(c->n_taps <= DELTA_MAX_TAPS && D % 8 == 0 && D <= DELTA_MAX_HEAD);
+    run_items(q->b, q->b->k->conv, &conv, ceil_div(channels, CONV_SPAN), rows_n * CONV_SPAN * (size_t)(c->n_taps + 8));
+    run_items(q->b, q->b->k->delta_heads, &t, rows_n, 2 * channels + 64 * (size_t)c->n_v_heads);
     run_items(q->b, q->b->k->delta, &t, n, rows_n * DELTA_COLS * 3 * D);
 }
 
@@ -839,7 +834,6 @@ static const ops TABLE = {
     .experts_sum    = cpu_experts_sum,
     .add            = cpu_add,
     .add_gated      = cpu_add_gated,
-    .conv           = cpu_conv,
     .delta          = cpu_delta,
     .delta_replay   = cpu_delta_replay,
     .softcap        = cpu_softcap,

@@ -13,5 +13,10 @@ static __device__ inline float gelu_tanh(float x)
 
 static __device__ inline float silu(float x) { return x / (1 + expf(-x)); }
 
-static __device__ inline float gate_of(float g, act_kind act) { return act == ACT_SILU ? silu(g) : gelu_tanh(g); }
+static __device__ inline float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+
+static __device__ inline float gate_of(float g, act_kind act)
+{
+    return act == ACT_SILU ? silu(g) : act == ACT_SIGMOID ? sigmoid(g) : gelu_tanh(g);
+}
 #endif

@@ -1,4 +1,4 @@
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/act.cuh"
 #include "ops/cuda/ptx.cuh"
 
 enum { ELEMENT_THREADS = 256 };
@@ -14,6 +14,24 @@ static __global__ void add_kernel(float *y, const float *a, const float *b, size
 extern "C" cudaError_t cuda_add(cudaStream_t s, float *y, const float *a, const float *b, size_t n, float scale)
 {
     LAUNCH_EARLY(add_kernel, blocks_for(n, ELEMENT_THREADS), ELEMENT_THREADS, 0, s, y, a, b, n, scale);
+    return cudaGetLastError();
+}
+
+/* Grid: x over elements, y over rows. */
+static __global__ void add_gated_kernel(float *y, const float *a, const float *b, const float *gate, int n)
+{
+    let_next_start();
+    wait_for_previous();
+    size_t row = blockIdx.y, at = row * n;
+    int    i = blockIdx.x * ELEMENT_THREADS + threadIdx.x;
+    if (i < n) y[at + i] = fmaf(sigmoid(gate[row]), b[at + i], a[at + i]);
+}
+
+extern "C" cudaError_t cuda_add_gated(cudaStream_t s, float *y, const float *a, const float *b, const float *gate,
+                                      int n_rows, int n)
+{
+    dim3 grid(blocks_for((size_t)n, ELEMENT_THREADS), (unsigned)n_rows);
+    LAUNCH_EARLY(add_gated_kernel, grid, ELEMENT_THREADS, 0, s, y, a, b, gate, n);
     return cudaGetLastError();
 }
 

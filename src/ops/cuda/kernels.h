@@ -128,6 +128,18 @@ typedef struct { /* as norm_rows; slots NULL: parts is not set */
     } out[JOINED_NORMS];
 } cuda_norms_args;
 cudaError_t cuda_norms(cudaStream_t s, const cuda_norms_args *a, int n_rows);
+typedef struct { /* as sum_rows; slots and out may be NULL */
+    float       *y, *out;
+    const float *res, *z, *slots, *slot_w, *shared, *gate, *w;
+    cuda_x       to; /* for out */
+    int          n_slots, n;
+    float        eps;
+} cuda_sums_args;
+cudaError_t cuda_sums(cudaStream_t s, const cuda_sums_args *a, int n_rows);
+/* y = norm(x) w * act(gate), head by head; cuda_gated_norm_fits returns whether it supports these heads. */
+bool        cuda_gated_norm_fits(int n_heads, int dim);
+cudaError_t cuda_gated_norm(cudaStream_t s, float *y, cuda_x to, const float *x, const float *w, const float *gate,
+                            int n_rows, int n_heads, int dim, float eps, act_kind act);
 typedef struct { /* as head_rows; k NULL: no K/V is stored */
     float         *q;
     const float   *k, *v, *w_q, *w_k;
@@ -152,6 +164,8 @@ bool        cuda_route_fits(int n_rows, int n_experts, int n_slots);
 cudaError_t cuda_route(cudaStream_t s, const cuda_router_args *a, const cuda_group_args *g);
 cudaError_t cuda_experts_sum(cudaStream_t s, float *y, const float *x, const float *w, int n_rows, int n_slots, int n);
 cudaError_t cuda_add(cudaStream_t s, float *y, const float *a, const float *b, size_t n, float scale);
+cudaError_t cuda_add_gated(cudaStream_t s, float *y, const float *a, const float *b, const float *gate, int n_rows,
+                           int n);
 cudaError_t cuda_softcap(cudaStream_t s, float *x, size_t n, float cap);
 cudaError_t cuda_copy_rows(cudaStream_t s, float *y, int y_stride, const float *x, int x_stride, const int32_t *idx,
                            int n_rows, int n);
@@ -191,6 +205,29 @@ cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
  * parts of one row. */
 bool        cuda_attention_plan(cuda_attention_args *a, size_t bytes);
 cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a, size_t bytes);
+
+/* --- recurrent layers -----------------------------------------------------------------------------*/
+enum { DELTA_MAX_ROWS = 4096, DELTA_MAX_KEPT = 512 }; /* rows in a step; kept rows in a lane */
+typedef struct {                                      /* a delta_class and one of its layers */
+    char          *pool, *kept;
+    const int32_t *table;
+    size_t         table_stride, row_bytes;
+    size_t         state_floats, memory_floats, kept_floats, tape_floats; /* in one layer, as ops.h computes them */
+    int            n_layers, n_k_heads, n_v_heads, head_dim, n_taps, n_channels, layer;
+    bool           tiled;
+} cuda_delta_class;
+typedef struct { /* as delta_io and the rows of a step */
+    cuda_delta_class c;
+    float           *y, *conv, *a, *b;
+    const float     *x, *w, *rate, *bias;
+    const int32_t   *lane, *pos, *before, *kept;
+    int              n_rows;
+    bool             settled; /* as in step_rows */
+} cuda_delta_args;
+/* Runs the convolution and prepares heads and gates, then the delta rule. */
+cudaError_t cuda_delta(cudaStream_t s, const cuda_delta_args *a);
+cudaError_t cuda_delta_replay(cudaStream_t s, const cuda_delta_class *c, const delta_replay_item *items, int n_items,
+                              const int32_t *places);
 
 /* --- picking --------------------------------------------------------------------------------------*/
 enum { PICK_BLOCKS = 16, LOGPROBS_MAX = 256 }; /* LOGPROBS_MAX: maximum of n_top of cuda_logprobs */

@@ -2,6 +2,7 @@
  *
  * A block per row. Squares are summed in one chain per thread, quad by quad (convert.cuh), and the chains by a fixed
  * tree. */
+#include "ops/cuda/act.cuh"
 #include "ops/cuda/cache.cuh"
 #include "ops/cuda/convert.cuh"
 #include "ops/cuda/rotate.cuh"
@@ -150,6 +151,92 @@ extern "C" cudaError_t cuda_norms(cudaStream_t s, const cuda_norms_args *a, int 
 {
 #define CALL(THREADS, QUADS) LAUNCH_EARLY((norms_kernel<THREADS, QUADS>), (unsigned)n_rows, THREADS, 0, s, *a)
     BY_ROW_LENGTH(a->n, CALL);
+#undef CALL
+    return cudaGetLastError();
+}
+
+/* --- the end of a block without a norm of its own ---------------------------------------------------*/
+template <int THREADS, int QUADS> static __global__ void __launch_bounds__(THREADS) sums_kernel(cuda_sums_args a)
+{
+    int                       row = blockIdx.x, n = a.n;
+    size_t                    at = (size_t)row * n;
+    row_quads<THREADS, QUADS> r, z, w = {};
+    if (a.out) w.load(a.w, n);
+    let_next_start();
+    wait_for_previous();
+    r.load(a.res + at, n);
+    if (a.slots) {
+        row_quads<THREADS, QUADS> shared;
+        float                     gate = sigmoid(a.gate[row]);
+        shared.load(a.shared + at, n);
+        sum_slots(z, a.slots + at * a.n_slots, a.slot_w + (size_t)row * a.n_slots, a.n_slots, n);
+#pragma unroll
+        for (int j = 0; j < QUADS; j++) {
+            float4 b = shared.v[j], s = z.v[j];
+            z.v[j] =
+                make_float4(fmaf(gate, b.x, s.x), fmaf(gate, b.y, s.y), fmaf(gate, b.z, s.z), fmaf(gate, b.w, s.w));
+        }
+    } else {
+        z.load(a.z + at, n);
+    }
+#pragma unroll
+    for (int j = 0; j < QUADS; j++) r.v[j] = added(r.v[j], z.v[j], 1);
+    r.store(a.y + at, n);
+    if (!a.out) return; /* the whole block */
+    scale_row(r, inverse_rms<0>(r, n, a.eps), &w);
+    r.store(a.out + at, n);
+    if (a.to.high) r.convert(a.to, row, n, block_max<THREADS>(r.largest()));
+}
+
+extern "C" cudaError_t cuda_sums(cudaStream_t s, const cuda_sums_args *a, int n_rows)
+{
+#define CALL(THREADS, QUADS) LAUNCH_EARLY((sums_kernel<THREADS, QUADS>), (unsigned)n_rows, THREADS, 0, s, *a)
+    BY_ROW_LENGTH(a->n, CALL);
+#undef CALL
+    return cudaGetLastError();
+}
+
+/* --- the norm of heads with a gate -----------------------------------------------------------------
+ * A block per row. A quad's head belongs to the lanes of one warp, because dim / 4 is a power of two up to 32. */
+template <int THREADS, int QUADS>
+static __global__ void __launch_bounds__(THREADS)
+    gated_norm_kernel(float *y, cuda_x to, const float *x, const float *w, const float *gate, int n, int dim, float eps,
+                      act_kind act)
+{
+    size_t                    at    = (size_t)blockIdx.x * n;
+    int                       group = dim / 4;
+    row_quads<THREADS, QUADS> r, g;
+    let_next_start();
+    wait_for_previous();
+    r.load(x + at, n);
+    g.load(gate + at, n);
+#pragma unroll
+    for (int j = 0; j < QUADS; j++) {
+        float4 v = r.v[j], b = g.v[j];
+        float  ss = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, v.x * v.x)));
+        for (int k = group / 2; k > 0; k /= 2) ss += __shfl_xor_sync(ALL_LANES, ss, k);
+        int    i  = r.at(j) % dim;
+        float4 by = make_float4(w[i], w[i + 1], w[i + 2], w[i + 3]);
+        b         = make_float4(gate_of(b.x, act), gate_of(b.y, act), gate_of(b.z, act), gate_of(b.w, act));
+        r.v[j]    = r.at(j) < n ? times(times(times(v, inverse_of(ss, dim, eps)), by), b) : make_float4(0, 0, 0, 0);
+    }
+    r.store(y + at, n);
+    if (to.high) r.convert(to, blockIdx.x, n, block_max<THREADS>(r.largest()));
+}
+
+extern "C" bool cuda_gated_norm_fits(int n_heads, int dim)
+{
+    return (dim == 8 || dim == 16 || dim == 32 || dim == 64 || dim == 128) && n_heads * dim <= 24576;
+}
+
+extern "C" cudaError_t cuda_gated_norm(cudaStream_t s, float *y, cuda_x to, const float *x, const float *w,
+                                       const float *gate, int n_rows, int n_heads, int dim, float eps, act_kind act)
+{
+    int n = n_heads * dim;
+#define CALL(THREADS, QUADS)                                                                                           \
+    LAUNCH_EARLY((gated_norm_kernel<THREADS, QUADS>), (unsigned)n_rows, THREADS, 0, s, y, to, x, w, gate, n, dim, eps, \
+                 act)
+    BY_ROW_LENGTH(n, CALL);
 #undef CALL
     return cudaGetLastError();
 }

@@ -718,6 +718,51 @@ static void op_add(queue *q, dev y, dev a, dev b, size_t n, float scale)
     if (n) note_status(q, "add", cuda_add(on(q), y.p, a.p, b.p, n, scale));
 }
 
+static void op_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int n)
+{
+    wrote_f32(q, y, n_rows, n);
+    if (n_rows > 0) note_status(q, "add_gated", cuda_add_gated(on(q), y.p, a.p, b.p, gate.p, n_rows, n));
+}
+
+static void op_sums(queue *q, const sum_rows *c, int n_rows)
+{
+    cuda_sums_args a = {.y       = c->y.p,
+                        .out     = c->out.p,
+                        .res     = c->res.p,
+                        .z       = c->z.p,
+                        .slots   = c->slots.p,
+                        .slot_w  = c->slot_w.p,
+                        .shared  = c->shared.p,
+                        .gate    = c->gate.p,
+                        .w       = c->w.p,
+                        .n_slots = c->n_slots,
+                        .n       = c->n,
+                        .eps     = c->eps};
+    if (n_rows < 1) return;
+    wrote_f32(q, c->y, n_rows, c->n);
+    if (c->out.p) {
+        wrote_f32(q, c->out, n_rows, c->n);
+        a.to = room_for_x(q, c->out, n_rows, c->n, is_wide(q, n_rows));
+    }
+    note_status(q, "sums", cuda_sums(on(q), &a, n_rows));
+}
+
+/* Heads of other sizes are normalised one by one. */
+static void op_gated_norm(queue *q, dev y, dev x, dev w, dev gate, int n_rows, int n_heads, int n, float eps,
+                          act_kind act)
+{
+    int all = n_heads * n;
+    if (n_rows < 1) return;
+    if (!cuda_gated_norm_fits(n_heads, n)) {
+        op_rms_norm(q, x, x, w, n_rows * n_heads, n, eps);
+        op_gated(q, y, gate, all, x, all, n_rows, all, act);
+        return;
+    }
+    wrote_f32(q, y, n_rows, all);
+    cuda_x to = room_for_x(q, y, n_rows, all, is_wide(q, n_rows));
+    note_status(q, "gated_norm", cuda_gated_norm(on(q), y.p, to, x.p, w.p, gate.p, n_rows, n_heads, n, eps, act));
+}
+
 static void op_softcap(queue *q, dev x, size_t n, float cap)
 {
     wrote(q, x.p, n * sizeof(float));
@@ -803,6 +848,63 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
     if (mma && !turn_y) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim, is_wide(q, rows->n_rows));
     note_status(q, "attention", mma ? cuda_attention_mma(on(q), &m, PARTIAL_BYTES) : cuda_attention(on(q), &a));
     if (turn_y) note_status(q, "attention", cuda_turn_heads(on(q), y.p, y.p, heads, c->head_dim, true));
+}
+
+/* --- recurrent layers -----------------------------------------------------------------------------*/
+
+static cuda_delta_class delta_class_of(const delta_class *c, int layer)
+{
+    assert(c->head_dim % 4 == 0 && c->head_dim <= DELTA_MAX_HEAD && c->n_taps <= DELTA_MAX_TAPS);
+    return (cuda_delta_class){.pool          = c->pool.p,
+                              .kept          = c->kept.p,
+                              .table         = c->table.p,
+                              .table_stride  = (size_t)c->table_stride,
+                              .row_bytes     = c->row_bytes,
+                              .state_floats  = delta_state_floats(c),
+                              .memory_floats = delta_memory_floats(c),
+                              .kept_floats   = delta_kept_floats(c),
+                              .tape_floats   = delta_tape_floats(c),
+                              .n_layers      = c->n_layers,
+                              .n_k_heads     = c->n_k_heads,
+                              .n_v_heads     = c->n_v_heads,
+                              .head_dim      = c->head_dim,
+                              .n_taps        = c->n_taps,
+                              .n_channels    = delta_channels(c),
+                              .layer         = layer,
+                              .tiled         = c->tiled};
+}
+
+static void op_delta(queue *q, const delta_io *io, const delta_class *c, int layer, const step_rows *rows)
+{
+    int             n = rows->n_rows, channels = delta_channels(c);
+    cuda_delta_args a = {.c       = delta_class_of(c, layer),
+                         .y       = io->y.p,
+                         .conv    = io->conv.p,
+                         .a       = io->a.p,
+                         .b       = io->b.p,
+                         .x       = io->x.p,
+                         .w       = io->w.p,
+                         .rate    = io->rate.p,
+                         .bias    = io->bias.p,
+                         .lane    = rows->lane.p,
+                         .pos     = rows->pos.p,
+                         .before  = rows->before.p,
+                         .kept    = rows->kept.p,
+                         .n_rows  = n,
+                         .settled = rows->settled};
+    assert(n <= DELTA_MAX_ROWS);
+    if (n < 1) return;
+    wrote_f32(q, io->y, n, c->n_v_heads * c->head_dim);
+    wrote_f32(q, io->conv, n, channels);
+    wrote_f32(q, io->a, n, c->n_v_heads);
+    wrote_f32(q, io->b, n, c->n_v_heads);
+    note_status(q, "delta", cuda_delta(on(q), &a));
+}
+
+static void op_delta_replay(queue *q, const delta_class *c, dev items, int n_items, dev places)
+{
+    cuda_delta_class v = delta_class_of(c, 0);
+    if (n_items > 0) note_status(q, "delta_replay", cuda_delta_replay(on(q), &v, items.p, n_items, places.p));
 }
 
 /* --- picking --------------------------------------------------------------------------------------*/
@@ -899,6 +1001,9 @@ const ops cuda_table = {
     .router         = op_router,
     .experts_sum    = op_experts_sum,
     .add            = op_add,
+    .add_gated      = op_add_gated,
+    .delta          = op_delta,
+    .delta_replay   = op_delta_replay,
     .softcap        = op_softcap,
     .copy_rows      = op_copy_rows,
     .argmax         = op_argmax,
@@ -912,6 +1017,8 @@ const ops cuda_table = {
     .matmuls        = op_matmuls,
     .heads          = op_heads,
     .norms          = op_norms,
+    .sums           = op_sums,
+    .gated_norm     = op_gated_norm,
     .experts        = op_experts,
     .aside          = op_aside,
 };

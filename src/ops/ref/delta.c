@@ -14,13 +14,12 @@ static float input_at(const float *x, const int32_t *before, int n, int r, int b
     return window ? window[(size_t)(n_taps - 2 - back) * (size_t)n + (size_t)i] : 0;
 }
 
-void ref_conv(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, const step_rows *rows)
+static void convolve(const delta_io *io, const delta_class *c, int layer, const step_rows *rows)
 {
     delta_rows   at = delta_rows_of(rows);
-    const float *xs = x.p, *ws = w.p;
+    const float *xs = io->x.p, *ws = io->w.p;
     int          n = delta_channels(c), taps = c->n_taps;
     delta_lane   l = {0};
-    (void)q;
     while (delta_next_lane(&at, &l)) {
         float *window = delta_live(c, layer, l.lane) + delta_memory_floats(c), *old = l.from_zero ? NULL : window;
         for (int i = 0; i < n; i++) {
@@ -30,7 +29,7 @@ void ref_conv(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, co
                 for (int j = 0; j < taps; j++)
                     sum += (double)ws[(size_t)j * (size_t)n + (size_t)i] *
                            input_at(xs, at.before, n, r, taps - 1 - j, old, taps, i);
-                ((float *)y.p)[(size_t)r * (size_t)n + (size_t)i] = (float)(sum / (1 + exp(-sum)));
+                ((float *)io->conv.p)[(size_t)r * (size_t)n + (size_t)i] = (float)(sum / (1 + exp(-sum)));
                 if (at.kept[r] >= 0)
                     delta_kept(c, layer, at.kept[r])[delta_tape_floats(c) + (size_t)i] =
                         xs[(size_t)r * (size_t)n + (size_t)i];
@@ -141,14 +140,14 @@ static void run_lane(const delta_job *t, const delta_lane *l, int h, int j)
     }
 }
 
-void ref_delta(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, const delta_class *c, int layer,
-               const step_rows *rows)
+void ref_delta(queue *q, const delta_io *io, const delta_class *c, int layer, const step_rows *rows)
 {
     delta_rows at = delta_rows_of(rows);
-    delta_job  t  = {y.p, x.p, a.p, b.p, c, layer, at.before, at.kept};
+    delta_job  t  = {io->y.p, io->conv.p, io->a.p, io->b.p, c, layer, at.before, at.kept};
     delta_lane l  = {0};
     (void)q;
-    prepare_rows(x.p, a.p, b.p, rate.p, bias.p, c, rows->n_rows);
+    convolve(io, c, layer, rows);
+    prepare_rows(io->conv.p, io->a.p, io->b.p, io->rate.p, io->bias.p, c, rows->n_rows);
     for (int r = 0; r < rows->n_rows; r++)
         if (t.kept[r] >= 0) keep_heads(&t, r);
     while (delta_next_lane(&at, &l))

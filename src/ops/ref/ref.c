@@ -127,7 +127,6 @@ bool ref_ops_open(ops **out, err *e)
         .experts_sum    = ref_experts_sum,
         .add            = ref_add,
         .add_gated      = ref_add_gated,
-        .conv           = ref_conv,
         .delta          = ref_delta,
         .delta_replay   = ref_delta_replay,
         .softcap        = ref_softcap,

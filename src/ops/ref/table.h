@@ -45,9 +45,7 @@ void ref_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_row
 void ref_experts_sum(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n);
 void ref_add(queue *q, dev y, dev a, dev b, size_t n, float scale);
 void ref_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int n);
-void ref_conv(queue *q, dev y, dev x, dev w, const delta_class *c, int layer, const step_rows *rows);
-void ref_delta(queue *q, dev y, dev x, dev a, dev b, dev rate, dev bias, const delta_class *c, int layer,
-               const step_rows *rows);
+void ref_delta(queue *q, const delta_io *io, const delta_class *c, int layer, const step_rows *rows);
 void ref_delta_replay(queue *q, const delta_class *c, dev items, int n_items, dev places);
 void ref_softcap(queue *q, dev x, size_t n, float cap);
 void ref_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev idx, int n_rows, int n);

@@ -28,15 +28,20 @@ static void values(rig *g)
     static const float  x[]    = {0, 1, -1, 3, -0.1f, 100, -100};
     static const double gelu[] = {0, 0.841191991, -0.158808009, 2.996362607, -0.0460170, 100, 0};
     static const double silu[] = {0, 0.731058579, -0.268941421, 2.857722380, -0.0475021, 100, 0};
+    static const double sigm[] = {0.5, 0.731058579, 0.268941421, 0.952574127, 0.475020813, 1, 0};
 
     float up[COUNT(x)];
     for (size_t i = 0; i < COUNT(x); i++) up[i] = 2;
     dev y = rig_new(g, sizeof x), gate = rig_put_f32(g, x, COUNT(x)), u = rig_put_f32(g, up, COUNT(x));
-    for (act_kind act = ACT_GELU_TANH; act <= ACT_SILU; act++) {
+    for (act_kind act = ACT_GELU_TANH; act <= ACT_SIGMOID; act++) {
         OP(g, gated, y, gate, COUNT(x), u, COUNT(x), 1, COUNT(x), act);
         float *got = rig_get_f32(g, y, COUNT(x));
         for (size_t i = 0; i < COUNT(x); i++)
-            NEAR(g, got[i], 2 * (act == ACT_SILU ? silu : gelu)[i], 2e-6 * (1 + x[i] * x[i]));
+            NEAR(g, got[i],
+                 2 * (act == ACT_SILU      ? silu
+                      : act == ACT_SIGMOID ? sigm
+                                           : gelu)[i],
+                 2e-6 * (1 + x[i] * x[i]));
     }
 }
 TEST(gated_values) { rig_each(t, values); }
@@ -58,7 +63,7 @@ static void rows_alone(rig *g)
 {
     enum { ROWS = 9, N = 257 };
     dev gate = rig_put_randn(g, ROWS * N), up = rig_put_randn(g, ROWS * N), y = rig_new(g, ROWS * N * sizeof(float));
-    for (act_kind act = ACT_GELU_TANH; act <= ACT_SILU; act++) {
+    for (act_kind act = ACT_GELU_TANH; act <= ACT_SIGMOID; act++) {
         OP(g, gated, y, gate, N, up, N, ROWS, N, act);
         float *together = rig_get_f32(g, y, ROWS * N);
         for (size_t r = 0; r < ROWS; r++)

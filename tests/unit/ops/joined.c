@@ -7,7 +7,7 @@ enum { ROWS = 5 };
 
 static rig_result play_matmuls(rig *g, const void *arg)
 {
-    static const quant_type types[JOINED_MATMULS] = {QUANT_F32, QUANT_F32, QUANT_BF16};
+    static const quant_type types[JOINED_MATMULS] = {QUANT_F32, QUANT_F32, QUANT_BF16, QUANT_BF16};
     enum { IN = 160, OUT = 37 };
     const int    *n_w = arg;
     const weight *w[JOINED_MATMULS];
@@ -24,6 +24,60 @@ static rig_result play_matmuls(rig *g, const void *arg)
 TEST(joined_matmuls_agree_with_ref)
 {
     for (int n = 1; n <= JOINED_MATMULS; n++) rig_compare(t, play_matmuls, &n);
+}
+
+typedef struct {
+    int  n, n_slots;
+    bool norm;
+} sum_shape;
+
+static rig_result play_sums(rig *g, const void *arg)
+{
+    const sum_shape *s = arg;
+    size_t           n = (size_t)s->n, all = ROWS * n;
+    dev              out = rig_new(g, 2 * all * sizeof(float));
+    sum_rows         c   = {.y       = out,
+                            .res     = rig_put_randn(g, all),
+                            .z       = rig_put_randn(g, all),
+                            .out     = s->norm ? dev_at_f32(out, all) : (dev){0},
+                            .w       = rig_put_randn(g, n),
+                            .n_slots = s->n_slots,
+                            .n       = s->n,
+                            .eps     = 1e-6f};
+    if (s->n_slots) {
+        c.slots  = rig_put_randn(g, all * (size_t)s->n_slots);
+        c.slot_w = rig_put_randn(g, (size_t)(ROWS * s->n_slots));
+        c.shared = rig_put_randn(g, all);
+        c.gate   = rig_put_randn(g, ROWS);
+    }
+    ops_sums(g->o, g->q, &c, ROWS);
+    return rig_give(g, out, 2 * all, 1e-4, 1e-4);
+}
+
+TEST(joined_sums_agree_with_ref)
+{
+    static const sum_shape s[] = {{64, 0, true}, {257, 0, false}, {2048, 8, true}, {320, 3, false}, {5120, 2, true}};
+    for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_sums, &s[i]);
+}
+
+/* The rows are multiplied, as the model does: the GPU then reads the f16 form that the op wrote. */
+static rig_result play_gated_norm(rig *g, const void *arg)
+{
+    const sum_shape *s   = arg; /* n_slots heads of n */
+    int              n   = s->n * s->n_slots;
+    size_t           all = (size_t)(ROWS * n);
+    dev              x = rig_put_randn(g, all), gate = rig_put_randn(g, all), w = rig_put_randn(g, (size_t)s->n);
+    dev              y = rig_new(g, ROWS * 32 * sizeof(float));
+    const weight    *m = rig_weight(g, QUANT_F32, n, 32, 1, rig_rand_blocks(g, QUANT_F32, 32 * (size_t)n));
+    ops_gated_norm(g->o, g->q, gate, x, w, gate, ROWS, s->n_slots, s->n, 1e-6f, s->norm ? ACT_SILU : ACT_SIGMOID);
+    OP(g, matmul, y, m, gate, ROWS);
+    return rig_give(g, y, ROWS * 32, 1e-3, 1e-3);
+}
+
+TEST(joined_gated_norm_agrees_with_ref)
+{
+    static const sum_shape s[] = {{8, 1, true}, {16, 6, false}, {40, 4, true}, {64, 8, true}, {128, 32, true}};
+    for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_gated_norm, &s[i]);
 }
 
 typedef struct {

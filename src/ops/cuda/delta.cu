@@ -1,0 +1,446 @@
+/* Gated delta nets (ops.h): two kernels for a step, one for the replay of kept rows.
+ *
+ *   inputs    convolution and SiLU, unit queries and keys, decays and strengths     a warp per head of a row
+ *   rule      the rows of a lane, one after another                                 a block per 32 rows of a memory
+ *
+ * A row of the transposed memory S depends on no other. Eight lanes of a warp hold one, lane p the quads p, p + 8, ...
+ * of it, and apply row after row to registers:
+ *
+ *     s = decay s;  m = s.k;  d = beta (v - m);  s = s + d k;  y = s.q
+ *
+ * A dot is summed in four chains per lane, by element mod 4, then by halves. A kept row continues from the row before
+ * it on its path. If registers hold another state, it is made again: the live state, then d k of each kept row of the
+ * path, as `replay` does. */
+#include "ops/cuda/act.cuh"
+#include "ops/cuda/convert.cuh"
+
+static __device__ inline float *live_state(const cuda_delta_class &c, int layer, int32_t lane)
+{
+    size_t id = (size_t)c.table[lane * c.table_stride];
+    return (float *)(c.pool + id * KV_UNIT) + (size_t)layer * c.state_floats;
+}
+static __device__ inline float *kept_row(const cuda_delta_class &c, int layer, int32_t place)
+{
+    return (float *)(c.kept + (size_t)place * c.row_bytes) + (size_t)layer * c.kept_floats;
+}
+static __device__ inline int key_head(const cuda_delta_class &c, int v_head)
+{
+    return c.tiled ? v_head % c.n_k_heads : v_head / (c.n_v_heads / c.n_k_heads);
+}
+
+/* --- inputs ---------------------------------------------------------------------------------------*/
+enum { INPUT_WARPS = 4 };
+
+/* Sets in[j], j < n, to the inputs n - 1 - j rows before r; NULL: zeros. window: the inputs before the step. */
+static __device__ inline void find_inputs(const cuda_delta_args &a, int r, int n, const float *window,
+                                          const float *(&in)[DELTA_MAX_TAPS])
+{
+    int  at   = a.c.n_taps - 2;
+    bool zero = false;
+#pragma unroll
+    for (int j = DELTA_MAX_TAPS - 1; j >= 0; j--) {
+        in[j] = NULL;
+        if (j >= n) continue;
+        if (r >= 0) {
+            int before = a.before[r];
+            in[j]      = a.x + (size_t)r * a.c.n_channels;
+            zero       = before < 0 && a.pos[r] == 0;
+            r          = before;
+        } else {
+            in[j] = zero ? NULL : window + (size_t)at-- * a.c.n_channels;
+        }
+    }
+}
+
+/* Grid: x over heads, INPUT_WARPS at a time; y over rows. */
+template <int QUADS> static __global__ void __launch_bounds__(INPUT_WARPS *WARP) delta_inputs_kernel(cuda_delta_args a)
+{
+    const cuda_delta_class &c    = a.c;
+    int                     head = blockIdx.x * INPUT_WARPS + threadIdx.x / WARP, row = blockIdx.y, D = c.head_dim;
+    int                     lane = threadIdx.x % WARP, K = c.n_k_heads, V = c.n_v_heads;
+    const float            *in[DELTA_MAX_TAPS];
+    let_next_start();
+    if (!a.settled) wait_for_previous();
+    bool live = head < 2 * K + V;
+    if (live) find_inputs(a, row, c.n_taps, live_state(c, c.layer, a.lane[row]) + c.memory_floats, in);
+    int32_t place = a.kept[row];
+    float  *kept  = place < 0 ? NULL : kept_row(c, c.layer, place);
+    if (a.settled) wait_for_previous();
+    if (!live) return; /* the whole warp */
+    float4 v[QUADS];
+    float  ss = 0;
+#pragma unroll
+    for (int j = 0; j < QUADS; j++) {
+        int    i  = 4 * (lane + j * WARP);
+        size_t at = (size_t)head * D + i;
+        v[j]      = make_float4(0, 0, 0, 0);
+        if (i >= D) continue;
+#pragma unroll
+        for (int t = 0; t < DELTA_MAX_TAPS; t++) {
+            if (!in[t]) continue;
+            float4 w = *(const float4 *)(a.w + (size_t)t * c.n_channels + at), x = *(const float4 *)(in[t] + at);
+            v[j] = make_float4(fmaf(w.x, x.x, v[j].x), fmaf(w.y, x.y, v[j].y), fmaf(w.z, x.z, v[j].z),
+                               fmaf(w.w, x.w, v[j].w));
+            if (kept && t == c.n_taps - 1) *(float4 *)(kept + c.tape_floats + at) = x;
+        }
+        v[j] = make_float4(silu(v[j].x), silu(v[j].y), silu(v[j].z), silu(v[j].w));
+        ss   = fmaf(v[j].w, v[j].w, fmaf(v[j].z, v[j].z, fmaf(v[j].y, v[j].y, fmaf(v[j].x, v[j].x, ss))));
+    }
+    float by = head >= 2 * K ? 1 : (head < K ? 1 / sqrtf((float)D) : 1) / sqrtf(warp_sum(ss) + 1e-6f);
+#pragma unroll
+    for (int j = 0; j < QUADS; j++) {
+        int i = 4 * (lane + j * WARP);
+        if (i >= D) continue;
+        float4 u = make_float4(v[j].x * by, v[j].y * by, v[j].z * by, v[j].w * by);
+        *(float4 *)(a.conv + (size_t)row * c.n_channels + (size_t)head * D + i) = u;
+        if (kept && head >= K && head < 2 * K) *(float4 *)(kept + (size_t)(V + head - K) * D + i) = u;
+    }
+    int h = head - 2 * K;
+    if (h < 0 || lane != 0) return;
+    size_t at    = (size_t)row * V + h;
+    float  x     = a.a[at] + a.bias[h];
+    float  decay = expf(a.rate[h] * (x > 20 ? x : log1pf(expf(x))));
+    a.a[at]      = decay;
+    a.b[at]      = sigmoid(a.b[at]);
+    if (kept) kept[(size_t)(V + K) * D + h] = decay;
+}
+
+/* --- the rule -------------------------------------------------------------------------------------*/
+enum { RULE_THREADS = 256, RULE_LANES = 8, RULE_ROWS = RULE_THREADS / RULE_LANES, RULE_CHUNK = 8, RULE_GROUPS = 4 };
+
+/* One row of a transposed memory, as its lanes hold it. */
+template <int QUADS> struct memory_row {
+    float4 s[QUADS];
+
+    static __device__ inline int at(int m) { return 4 * ((int)threadIdx.x % RULE_LANES + m * RULE_LANES); }
+    __device__ inline void       clear()
+    {
+#pragma unroll
+        for (int m = 0; m < QUADS; m++) s[m] = make_float4(0, 0, 0, 0);
+    }
+    __device__ inline void load(const float *from, int D)
+    {
+#pragma unroll
+        for (int m = 0; m < QUADS; m++) s[m] = at(m) < D ? *(const float4 *)(from + at(m)) : make_float4(0, 0, 0, 0);
+    }
+    __device__ inline void store(float *to, int D) const
+    {
+#pragma unroll
+        for (int m = 0; m < QUADS; m++)
+            if (at(m) < D) *(float4 *)(to + at(m)) = s[m];
+    }
+    __device__ inline void decay(float by)
+    {
+#pragma unroll
+        for (int m = 0; m < QUADS; m++) s[m] = make_float4(by * s[m].x, by * s[m].y, by * s[m].z, by * s[m].w);
+    }
+    /* s = s + d k */
+    __device__ inline void add(float d, const memory_row &k)
+    {
+#pragma unroll
+        for (int m = 0; m < QUADS; m++)
+            s[m] = make_float4(fmaf(d, k.s[m].x, s[m].x), fmaf(d, k.s[m].y, s[m].y), fmaf(d, k.s[m].z, s[m].z),
+                               fmaf(d, k.s[m].w, s[m].w));
+    }
+    /* Returns the dot, the same in all its lanes. */
+    __device__ inline float dot(const memory_row &k) const
+    {
+        float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int m = 0; m < QUADS; m++)
+            sum = make_float4(fmaf(s[m].x, k.s[m].x, sum.x), fmaf(s[m].y, k.s[m].y, sum.y),
+                              fmaf(s[m].z, k.s[m].z, sum.z), fmaf(s[m].w, k.s[m].w, sum.w));
+        float v = (sum.x + sum.y) + (sum.z + sum.w);
+#pragma unroll
+        for (int k = RULE_LANES / 2; k > 0; k /= 2) v += __shfl_xor_sync(ALL_LANES, v, k);
+        return v;
+    }
+};
+
+/* Some rows of a step, as one value head sees them. */
+template <int QUADS> struct alignas(16) rule_rows {
+    enum { DIM = 4 * RULE_LANES * QUADS };
+    float   q[RULE_CHUNK][DIM], k[RULE_CHUNK][DIM], v[RULE_CHUNK][RULE_ROWS];
+    float   decay[RULE_CHUNK], beta[RULE_CHUNK];
+    int32_t before[RULE_CHUNK], kept[RULE_CHUNK];
+};
+
+/* The same on its way from memory: what one thread carries. */
+template <int QUADS> struct rule_load {
+    enum { N = 2 * RULE_CHUNK * RULE_LANES * QUADS / RULE_THREADS };
+    float4  qk[N < 1 ? 1 : N];
+    float   v, decay, beta;
+    int32_t before, kept;
+
+    /* Element i of a chunk's queries and keys: row, then q or k, then quad. */
+    static __device__ inline int quad(int i) { return ((int)threadIdx.x + i * RULE_THREADS) % (RULE_LANES * QUADS); }
+    static __device__ inline int which(int i) { return ((int)threadIdx.x + i * RULE_THREADS) / (RULE_LANES * QUADS); }
+
+    __device__ inline void load(const cuda_delta_args &a, int first, int end, int h, int j0)
+    {
+        const cuda_delta_class &c = a.c;
+        int                     D = c.head_dim;
+#pragma unroll
+        for (int i = 0; i < (N < 1 ? 1 : N); i++) {
+            int r = first + which(i) / 2, at = 4 * quad(i);
+            qk[i] = make_float4(0, 0, 0, 0);
+            if (which(i) < 2 * RULE_CHUNK && r < end && at < D)
+                qk[i] = *(const float4 *)(a.conv + (size_t)r * c.n_channels +
+                                          (size_t)(key_head(c, h) + which(i) % 2 * c.n_k_heads) * D + at);
+        }
+        int r = first + threadIdx.x / RULE_ROWS, j = j0 + threadIdx.x % RULE_ROWS;
+        v = r < end && j < D ? a.conv[(size_t)r * c.n_channels + (size_t)(2 * c.n_k_heads + h) * D + j] : 0;
+        r = first + threadIdx.x;
+        if (threadIdx.x >= RULE_CHUNK || r >= end) return;
+        decay  = a.a[(size_t)r * c.n_v_heads + h];
+        beta   = a.b[(size_t)r * c.n_v_heads + h];
+        before = a.before[r];
+        kept   = a.kept[r];
+    }
+    __device__ inline void store(rule_rows<QUADS> *to) const
+    {
+#pragma unroll
+        for (int i = 0; i < (N < 1 ? 1 : N); i++)
+            if (which(i) < 2 * RULE_CHUNK)
+                *(float4 *)((which(i) % 2 ? to->k : to->q)[which(i) / 2] + 4 * quad(i)) = qk[i];
+        to->v[threadIdx.x / RULE_ROWS][threadIdx.x % RULE_ROWS] = v;
+        if (threadIdx.x >= RULE_CHUNK) return;
+        to->decay[threadIdx.x]  = decay;
+        to->beta[threadIdx.x]   = beta;
+        to->before[threadIdx.x] = before;
+        to->kept[threadIdx.x]   = kept;
+    }
+};
+static_assert(RULE_THREADS == RULE_CHUNK * RULE_ROWS, "a value per thread");
+
+/* A lane's rows, and the part of its state that a block works on. */
+struct rule_lane {
+    int    first, end, first_kept;
+    bool   zero; /* the state before them is all zeros */
+    float *live; /* this thread's row of the memory; NULL: it has none */
+};
+
+/* s = the state after row p: the live state, which holds the sure rows, and the kept rows of the path to p. */
+template <int QUADS>
+static __device__ inline void rebuild(memory_row<QUADS> &s, const cuda_delta_args &a, const rule_lane &l, int p, int h,
+                                      int j)
+{
+    __shared__ int          path[DELTA_MAX_KEPT], n_path;
+    const cuda_delta_class &c = a.c;
+    int                     D = c.head_dim;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int n = 0;
+        for (int r = p; r >= l.first_kept && n < DELTA_MAX_KEPT; r = a.before[r]) path[n++] = r;
+        n_path = n;
+    }
+    __syncthreads();
+    s.clear();
+    if (l.live && !(l.zero && l.first_kept == l.first)) s.load(l.live, D);
+    for (int n = n_path; n-- > 0;) {
+        int               r = path[n];
+        memory_row<QUADS> k;
+        k.load(a.conv + (size_t)r * c.n_channels + (size_t)(c.n_k_heads + key_head(c, h)) * D, D);
+        s.decay(a.a[(size_t)r * c.n_v_heads + h]);
+        s.add(j < D ? kept_row(c, c.layer, a.kept[r])[(size_t)h * D + j] : 0, k);
+    }
+}
+
+template <int QUADS>
+static __device__ inline void run_lane(const cuda_delta_args &a, const rule_lane &l, memory_row<QUADS> &s, int h,
+                                       int j0)
+{
+    __shared__ rule_rows<QUADS> rows;
+    const cuda_delta_class     &c = a.c;
+    int                         D = c.head_dim, here = threadIdx.x / RULE_LANES, j = j0 + here;
+    bool                        writes = threadIdx.x % RULE_LANES == 0 && j < D;
+    rule_load<QUADS>            next;
+    next.load(a, l.first, l.end, h, j0);
+    for (int first = l.first; first < l.end; first += RULE_CHUNK) {
+        __syncthreads(); /* the rows before these are done with */
+        next.store(&rows);
+        __syncthreads();
+        if (first + RULE_CHUNK < l.end) next.load(a, first + RULE_CHUNK, l.end, h, j0);
+        for (int i = 0; i < RULE_CHUNK && first + i < l.end; i++) {
+            int  r    = first + i;
+            bool kept = r >= l.first_kept;
+            if (r == l.first_kept && r > l.first && l.live) s.store(l.live, D);
+            if (kept && r > l.first_kept && rows.before[i] != r - 1) rebuild(s, a, l, rows.before[i], h, j);
+            memory_row<QUADS> k, q;
+            k.load(rows.k[i], rule_rows<QUADS>::DIM);
+            q.load(rows.q[i], rule_rows<QUADS>::DIM);
+            s.decay(rows.decay[i]);
+            float d = rows.beta[i] * (rows.v[i][here] - s.dot(k));
+            s.add(d, k);
+            float y = s.dot(q);
+            if (writes) a.y[((size_t)r * c.n_v_heads + h) * D + j] = y;
+            if (writes && kept) kept_row(c, c.layer, rows.kept[i])[(size_t)h * D + j] = d;
+        }
+    }
+    if (l.first_kept == l.end && l.live) s.store(l.live, D);
+}
+
+/* Makes the inputs of the lane's last sure rows the last inputs of the convolution. Blocks divide the channels. */
+static __device__ inline void keep_inputs(const cuda_delta_args &a, const rule_lane &l)
+{
+    const cuda_delta_class &c      = a.c;
+    int                     n_last = c.n_taps - 1, blocks = gridDim.x * gridDim.y;
+    int                     thread = ((int)blockIdx.y * gridDim.x + blockIdx.x) * RULE_THREADS + threadIdx.x;
+    if (l.first_kept == l.first) return;
+    float       *window = live_state(c, c.layer, a.lane[l.first]) + c.memory_floats;
+    const float *in[DELTA_MAX_TAPS];
+    if (4 * thread >= c.n_channels) return;
+    find_inputs(a, l.first_kept - 1, n_last, window, in);
+    for (int i = 4 * thread; i < c.n_channels; i += 4 * blocks * RULE_THREADS) {
+        float4 last[DELTA_MAX_TAPS];
+#pragma unroll
+        for (int j = 0; j < DELTA_MAX_TAPS - 1; j++)
+            if (j < n_last) last[j] = in[j] ? *(const float4 *)(in[j] + i) : make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int j = 0; j < DELTA_MAX_TAPS - 1; j++)
+            if (j < n_last) *(float4 *)(window + (size_t)j * c.n_channels + i) = last[j];
+    }
+}
+
+/* Which rows of a step begin a lane, and which are kept: a bit per row. */
+struct row_bits {
+    uint32_t starts[DELTA_MAX_ROWS / 32], kept[DELTA_MAX_ROWS / 32];
+};
+static __device__ inline void find_bits(row_bits *b, const cuda_delta_args &a)
+{
+    for (int base = threadIdx.x / WARP * WARP; base < a.n_rows; base += RULE_THREADS) {
+        int      r      = base + (int)threadIdx.x % WARP;
+        bool     in     = r < a.n_rows;
+        uint32_t starts = __ballot_sync(ALL_LANES, in && (r == 0 || a.lane[r] != a.lane[r - 1]));
+        uint32_t kept   = __ballot_sync(ALL_LANES, in && a.kept[r] >= 0);
+        if (threadIdx.x % WARP == 0) b->starts[base / 32] = starts, b->kept[base / 32] = kept;
+    }
+    __syncthreads();
+}
+/* Returns the first row from r on whose bit is set, or n. */
+static __device__ inline int next_bit(const uint32_t *bits, int r, int n)
+{
+    while (r < n) {
+        uint32_t left = bits[r / 32] >> r % 32;
+        if (left) return r + __ffs((int)left) - 1;
+        r = (r / 32 + 1) * 32;
+    }
+    return n;
+}
+
+/* Grid: x over the parts of a memory, y over value heads, z over groups of lanes: a block takes every gridDim.z-th. */
+template <int QUADS> static __global__ void __launch_bounds__(RULE_THREADS) delta_rule_kernel(cuda_delta_args a)
+{
+    __shared__ row_bits     bits;
+    const cuda_delta_class &c  = a.c;
+    int                     j0 = blockIdx.x * RULE_ROWS, j = j0 + threadIdx.x / RULE_LANES, h = blockIdx.y;
+    bool                    ready = false;
+    let_next_start();
+    if (!a.settled) wait_for_previous(), ready = true;
+    find_bits(&bits, a);
+    int turn = 0;
+    for (int first = 0; first < a.n_rows; turn++) {
+        int       end = min_of(next_bit(bits.starts, first + 1, a.n_rows), a.n_rows);
+        rule_lane l   = {first, end, min_of(next_bit(bits.kept, first, end), end), a.pos[first] == 0, NULL};
+        first         = end;
+        if (turn % (int)gridDim.z != (int)blockIdx.z) continue;
+        memory_row<QUADS> s;
+        s.clear();
+        if (j < c.head_dim)
+            l.live = live_state(c, c.layer, a.lane[l.first]) + ((size_t)h * c.head_dim + j) * c.head_dim;
+        if (l.live && !l.zero) s.load(l.live, c.head_dim);
+        if (!ready) wait_for_previous(), ready = true;
+        run_lane(a, l, s, h, j0);
+        keep_inputs(a, l);
+    }
+}
+
+extern "C" cudaError_t cuda_delta(cudaStream_t s, const cuda_delta_args *a)
+{
+    const cuda_delta_class *c = &a->c;
+    int                     D = c->head_dim, heads = 2 * c->n_k_heads + c->n_v_heads;
+    dim3                    inputs(blocks_for((size_t)heads, INPUT_WARPS), (unsigned)a->n_rows);
+    dim3 rule(blocks_for((size_t)D, RULE_ROWS), (unsigned)c->n_v_heads, (unsigned)min_int(a->n_rows, RULE_GROUPS));
+    if (D <= 128)
+        LAUNCH_EARLY((delta_inputs_kernel<1>), inputs, INPUT_WARPS * WARP, 0, s, *a);
+    else
+        LAUNCH_EARLY((delta_inputs_kernel<2>), inputs, INPUT_WARPS * WARP, 0, s, *a);
+    if (D <= 32)
+        LAUNCH_EARLY((delta_rule_kernel<1>), rule, RULE_THREADS, 0, s, *a);
+    else if (D <= 64)
+        LAUNCH_EARLY((delta_rule_kernel<2>), rule, RULE_THREADS, 0, s, *a);
+    else if (D <= 128)
+        LAUNCH_EARLY((delta_rule_kernel<4>), rule, RULE_THREADS, 0, s, *a);
+    else
+        LAUNCH_EARLY((delta_rule_kernel<8>), rule, RULE_THREADS, 0, s, *a);
+    return cudaGetLastError();
+}
+
+/* --- replay ---------------------------------------------------------------------------------------*/
+/* Makes the inputs of the kept rows the last inputs of the convolution, after the inputs before them. */
+static __device__ inline void replay_inputs(const cuda_delta_class &c, int layer, const delta_replay_item &it,
+                                            const int32_t *place)
+{
+    float *window = live_state(c, layer, it.lane) + c.memory_floats;
+    int    n_last = c.n_taps - 1, thread = ((int)blockIdx.x) * RULE_THREADS + threadIdx.x;
+    for (int i = 4 * thread; i < c.n_channels; i += 4 * (int)gridDim.x * RULE_THREADS) {
+        float4 last[DELTA_MAX_TAPS];
+#pragma unroll
+        for (int j = 0; j < DELTA_MAX_TAPS - 1; j++) {
+            int k = it.n - n_last + j; /* negative: an old input, which has a higher index */
+            if (j >= n_last) continue;
+            last[j] = make_float4(0, 0, 0, 0);
+            if (k >= 0)
+                last[j] = *(const float4 *)(kept_row(c, layer, place[it.first + k]) + c.tape_floats + i);
+            else if (it.pos != 0)
+                last[j] = *(const float4 *)(window + (size_t)(n_last + k) * c.n_channels + i);
+        }
+#pragma unroll
+        for (int j = 0; j < DELTA_MAX_TAPS - 1; j++)
+            if (j < n_last) *(float4 *)(window + (size_t)j * c.n_channels + i) = last[j];
+    }
+}
+
+/* Grid: x over the parts of the memories of a layer, y over layers, z over items. */
+template <int QUADS>
+static __global__ void __launch_bounds__(RULE_THREADS)
+    delta_replay_kernel(cuda_delta_class c, const delta_replay_item *items, const int32_t *place)
+{
+    int D = c.head_dim, parts = (D + RULE_ROWS - 1) / RULE_ROWS, layer = blockIdx.y;
+    int h = blockIdx.x / parts, j = blockIdx.x % parts * RULE_ROWS + threadIdx.x / RULE_LANES;
+    let_next_start();
+    wait_for_previous();
+    delta_replay_item it = items[blockIdx.z];
+    if (j < D) {
+        float            *live = live_state(c, layer, it.lane) + ((size_t)h * D + j) * D;
+        memory_row<QUADS> s;
+        s.clear();
+        if (it.pos != 0) s.load(live, D);
+#pragma unroll 4
+        for (int n = 0; n < it.n; n++) {
+            const float      *tape = kept_row(c, layer, place[it.first + n]);
+            memory_row<QUADS> k;
+            k.load(tape + (size_t)(c.n_v_heads + key_head(c, h)) * D, D);
+            s.decay(tape[(size_t)(c.n_v_heads + c.n_k_heads) * D + h]);
+            s.add(tape[(size_t)h * D + j], k);
+        }
+        s.store(live, D);
+    }
+    replay_inputs(c, layer, it, place);
+}
+
+extern "C" cudaError_t cuda_delta_replay(cudaStream_t s, const cuda_delta_class *c, const delta_replay_item *items,
+                                         int n_items, const int32_t *places)
+{
+    int  D = c->head_dim;
+    dim3 grid(blocks_for((size_t)D, RULE_ROWS) * (unsigned)c->n_v_heads, (unsigned)c->n_layers, (unsigned)n_items);
+    if (D <= 32)
+        LAUNCH_EARLY((delta_replay_kernel<1>), grid, RULE_THREADS, 0, s, *c, items, places);
+    else if (D <= 64)
+        LAUNCH_EARLY((delta_replay_kernel<2>), grid, RULE_THREADS, 0, s, *c, items, places);
+    else if (D <= 128)
+        LAUNCH_EARLY((delta_replay_kernel<4>), grid, RULE_THREADS, 0, s, *c, items, places);
+    else
+        LAUNCH_EARLY((delta_replay_kernel<8>), grid, RULE_THREADS, 0, s, *c, items, places);
+    return cudaGetLastError();
+}
