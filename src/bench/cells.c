@@ -19,7 +19,7 @@ struct cell_rig {
     target     *m;
     const ops  *profiled;
     kv_pool    *kv;
-    kv_seq     *seq[CELL_MAX_ROWS];
+    kv_lane    *lane[CELL_MAX_ROWS];
     int         want[CELL_MAX_ROWS]; /* reserved slots of each lane */
     int         have[CELL_MAX_ROWS];
     step        s;
@@ -76,7 +76,14 @@ bool cell_parse(cell *out, str line, err *e)
 double cell_rate(const cell *c, double ms) { return c->rows / (ms * 1e-3); }
 
 static int lanes_of(const cell *c) { return c->kind == CELL_ROWS ? c->rows : 1; }
-static int slots_of(const cell *c) { return c->context + (c->kind == CELL_ROWS ? 1 : c->rows); }
+/* Rows of a lane in one step. */
+static int lane_rows(const cell *c) { return c->kind == CELL_ROWS ? 1 : c->rows; }
+/* With recurrent layers each step, and the two before the first that is timed, leave one more position. */
+static int slots_of(const cell_rig *g, const cell *c)
+{
+    bool advances = g->m->n_states > 0 && c->kind != CELL_PREFILL;
+    return c->context + lane_rows(c) + (advances ? c->steps + 2 : 0);
+}
 
 /* --- pages ----------------------------------------------------------------------------------------*/
 static size_t widest_row(const cell_rig *g)
@@ -121,8 +128,8 @@ bool cell_rig_new(cell_rig **out, target *m, const kv_types *kv, const ops *prof
 static void drop_pages(cell_rig *g)
 {
     for (int i = 0; i < CELL_MAX_ROWS; i++) {
-        kv_seq_free(g->seq[i]);
-        g->seq[i]  = NULL;
+        kv_lane_free(g->lane[i]);
+        g->lane[i] = NULL;
         g->have[i] = 0;
     }
     kv_pool_free(g->kv);
@@ -144,25 +151,32 @@ void cell_rig_free(cell_rig *g)
 /* Sets *out to the pool for lanes of these lengths. Returns false on overflow. */
 static bool pool_spec(const cell_rig *g, const int *slots, kv_pool_spec *out)
 {
-    *out = (kv_pool_spec){.classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = CELL_MAX_ROWS};
+    const target *m = g->m;
+    size_t        kept;
+    *out = (kv_pool_spec){.classes   = m->kv_class,
+                          .n_classes = m->n_kv_classes,
+                          .states    = m->state,
+                          .n_states  = m->n_states,
+                          .max_lanes = CELL_MAX_ROWS};
     for (int i = 0; i < CELL_MAX_ROWS; i++) {
         size_t bytes = 0;
         if (slots[i] && !kv_bytes_for(out, slots[i], &bytes)) return false;
         if (!size_add(&out->max_bytes, out->max_bytes, bytes)) return false;
         if (slots[i] > out->max_slots) out->max_slots = slots[i];
     }
-    return true;
+    out->max_kept_rows = CELL_MAX_ROWS; /* all lanes together */
+    return kv_kept_bytes(out, &kept) && size_add(&out->max_bytes, out->max_bytes, kept);
 }
 
 bool cell_reserve(cell_rig *g, const cell *c, size_t free_bytes, err *e)
 {
     int          want[CELL_MAX_ROWS];
     kv_pool_spec spec;
-    if (slots_of(c) > g->m->n_ctx)
-        return err_set(e, ERR_INPUT, "%d positions are over the model's limit of %d", slots_of(c), g->m->n_ctx);
+    if (slots_of(g, c) > g->m->n_ctx)
+        return err_set(e, ERR_INPUT, "%d positions are over the model's limit of %d", slots_of(g, c), g->m->n_ctx);
     memcpy(want, g->want, sizeof want);
     for (int i = 0; i < lanes_of(c); i++)
-        if (slots_of(c) > want[i]) want[i] = slots_of(c);
+        if (slots_of(g, c) > want[i]) want[i] = slots_of(g, c);
     if (!pool_spec(g, want, &spec)) return err_set(e, ERR_LIMIT, "the context is too large");
     size_t pool_bytes = g->kv ? kv_pool_bytes(g->kv) : 0;
     if (spec.max_bytes > free_bytes + pool_bytes)
@@ -197,14 +211,24 @@ static void fill_chunk(cell_rig *g, int lane, int from, int n)
     o->sync(q); /* host is used again */
 }
 
+/* Makes the lane empty, then n positions long. The positions are not computed. */
+static bool set_length(cell_rig *g, int lane, int n, err *e)
+{
+    kv_lane_free(g->lane[lane]);
+    g->lane[lane] = kv_lane_new(g->kv);
+    if (!kv_lane_grow(g->lane[lane], n, 0, e)) return false;
+    kv_lane_commit(g->lane[lane], NULL, 0);
+    return true;
+}
+
 static bool fill_lane(cell_rig *g, int lane, err *e)
 {
     if (!g->want[lane]) return true;
-    if (!kv_seq_grow(g->seq[lane], g->want[lane], e)) return false;
+    if (!set_length(g, lane, g->want[lane], e)) return false;
     kv_pool_flush(g->kv, g->m->q);
     for (int from = 0; from < g->want[lane]; from += STEP_DEFAULT_ROWS) {
         int left = g->want[lane] - from;
-        fill_chunk(g, kv_seq_lane(g->seq[lane]), from, left < STEP_DEFAULT_ROWS ? left : STEP_DEFAULT_ROWS);
+        fill_chunk(g, kv_lane_index(g->lane[lane]), from, left < STEP_DEFAULT_ROWS ? left : STEP_DEFAULT_ROWS);
     }
     g->have[lane] = g->want[lane];
     return true;
@@ -217,7 +241,7 @@ static bool make_pages(cell_rig *g, err *e)
     assert(ok); /* cell_reserve has checked it */
     drop_pages(g);
     if (!kv_pool_new(&g->kv, g->m->o, &spec, e)) return false;
-    for (int i = 0; i < CELL_MAX_ROWS; i++) g->seq[i] = kv_seq_new(g->kv, 0);
+    kv_pool_set_queue(g->kv, g->m->q);
     for (int i = 0; i < CELL_MAX_ROWS; i++)
         if (!fill_lane(g, i, e)) return false;
     return g->m->o->check(g->m->q, e);
@@ -233,14 +257,13 @@ static int32_t next_token(const cell_rig *g)
 
 static void add_row(cell_rig *g, int lane, int pos, bool want)
 {
-    step_add(&g->s, kv_seq_lane(g->seq[lane]), pos, next_token(g), want);
+    step_add(&g->s, kv_lane_index(g->lane[lane]), pos, next_token(g), want);
 }
 
-static void add_tree(cell_rig *g, const cell *c)
+static void add_tree(cell_rig *g, int n)
 {
-    int half = (c->rows + 1) / 2;
-    for (int i = 0; i < c->rows; i++)
-        step_add_tree(&g->s, kv_seq_lane(g->seq[0]), c->context, i, i < half ? i - 1 : i - half, next_token(g), true);
+    int half = (n + 1) / 2, lane = kv_lane_index(g->lane[0]), root = kv_lane_len(g->lane[0]);
+    for (int i = 0; i < n; i++) step_add_tree(&g->s, lane, root, i, i < half ? i - 1 : i - half, next_token(g), true);
 }
 
 /* Reads the best token of each row, as greedy decoding does. */
@@ -268,28 +291,57 @@ static bool run_step(cell_rig *g, err *e)
     return m->o->check(m->q, e);
 }
 
+/* Sets the lanes of the cell to its context. Their pages hold what they held before. */
+static bool place_lanes(cell_rig *g, const cell *c, err *e)
+{
+    for (int i = 0; i < lanes_of(c); i++)
+        if (kv_lane_len(g->lane[i]) != c->context && !set_length(g, i, c->context, e)) return false;
+    return true;
+}
+
+/* Adds rows that a commit may reject, as in decoding. */
+static bool add_kept(cell_rig *g, const cell *c, int lane, err *e)
+{
+    kv_lane *l = g->lane[lane];
+    int      n = lane_rows(c), pos = kv_lane_len(l);
+    if (!kv_lane_grow(l, 0, n, e)) return false;
+    if (c->kind == CELL_TREE) add_tree(g, n);
+    for (int i = 0; c->kind != CELL_TREE && i < n; i++) add_row(g, lane, pos + i, true);
+    if (g->m->n_states) step_keep(&g->s, n, kv_lane_kept(l));
+    return true;
+}
+
+/* Recurrent layers cannot go back, so each lane of such a model keeps its first row. */
 static bool run_rows(cell_rig *g, const cell *c, err *e)
 {
+    static const int first = 0;
     step_clear(&g->s);
-    if (c->kind == CELL_TREE) add_tree(g, c);
-    for (int i = 0; c->kind != CELL_TREE && i < c->rows; i++)
-        add_row(g, c->kind == CELL_ROWS ? i : 0, c->context + (c->kind == CELL_ROWS ? 0 : i), true);
-    return run_step(g, e);
+    kv_step_begin(g->kv);
+    for (int i = 0; i < lanes_of(c); i++)
+        if (!add_kept(g, c, i, e)) return false;
+    if (!run_step(g, e)) return false;
+    for (int i = 0; i < lanes_of(c); i++) kv_lane_commit(g->lane[i], &first, g->m->n_states ? 1 : 0);
+    return true;
 }
 
 static bool run_prefill(cell_rig *g, const cell *c, int n_tokens, err *e)
 {
     for (int from = 0; from < n_tokens; from += g->s.n_rows) {
+        int n = n_tokens - from < g->m->max_rows ? n_tokens - from : g->m->max_rows;
         step_clear(&g->s);
-        for (int i = from; i < n_tokens && i < from + g->m->max_rows; i++)
-            add_row(g, 0, c->context + i, i == n_tokens - 1);
+        kv_step_begin(g->kv);
+        if (!kv_lane_grow(g->lane[0], n, 0, e)) return false;
+        for (int i = from; i < from + n; i++) add_row(g, 0, c->context + i, i == n_tokens - 1);
         if (!run_step(g, e)) return false;
+        kv_lane_commit(g->lane[0], NULL, 0);
     }
     return true;
 }
 
+/* Runs the cell once, or a part of a prefill, from its context on. */
 static bool warm_up(cell_rig *g, const cell *c, err *e)
 {
+    if (!place_lanes(g, c, e)) return false;
     if (c->kind != CELL_PREFILL) return run_rows(g, c, e);
     return run_prefill(g, c, c->rows < WARM_UP_ROWS ? c->rows : WARM_UP_ROWS, e);
 }
@@ -305,10 +357,10 @@ static bool count_experts(cell_rig *g, const cell *c, experts_touched *out, err 
 bool cell_run(cell_rig *g, const cell *c, double *ms, experts_touched *experts, err *e)
 {
     bool there = true;
-    for (int i = 0; i < lanes_of(c); i++) there = there && g->have[i] >= slots_of(c);
+    for (int i = 0; i < lanes_of(c); i++) there = there && g->have[i] >= slots_of(g, c);
     if (!there && !make_pages(g, e)) return false;
     if (experts && !count_experts(g, c, experts, e)) return false;
-    if (!warm_up(g, c, e)) return false;
+    if (!warm_up(g, c, e) || !place_lanes(g, c, e)) return false;
     if (g->profiled) ops_profile_clear(g->profiled);
     double start = clock_s();
     if (c->kind == CELL_PREFILL) {

@@ -6,11 +6,13 @@
  *      prefill 512        one lane, a prompt of 512 tokens; "prefill 512 8192": after 8192 positions
  *
  * The context is not computed: its K/V is filled with fixed random numbers of realistic size. Every step is at the same
- * positions with other tokens, and ends with the best token of each row on the host. */
+ * positions with other tokens, and ends with the best token of each row on the host. With recurrent layers each step
+ * is one position after the one before and includes the commit of one row of each lane. */
 #ifndef TANDEM_BENCH_CELLS_H
 #define TANDEM_BENCH_CELLS_H
 #include "base/str.h"
 #include "bench/experts.h"
+#include "kv/lane.h"
 #include "model/model.h"
 
 enum { CELL_MAX_ROWS = 64, CELL_MAX_CONTEXT = 1 << 22, CELL_MAX_STEPS = 1 << 20 };

@@ -21,7 +21,8 @@ typedef struct {
 #define SHAPE_DEFAULTS {.spec = {.seed = 1}}
 #define OPT_SHAPE(f)                                                                                                   \
     {.name = "shape", .kind = OPT_CHOICE, .dest = &(f).spec.shape, .arg = "SHAPE", .choices = shape_names,             \
-     .given = &(f).given, .help = "random weights with the shape of 26b-a4b, 31b, e2b or mini, generated in memory"},         \
+     .given = &(f).given,                                                                                              \
+     .help  = "random weights with the shape of 26b-a4b, 31b, e2b, mini, 35b-a3b or 27b, generated in memory"},         \
     {.name = "layers", .kind = OPT_INT, .dest = &(f).spec.n_layers, .arg = "N", .min = 1, .max = SHAPE_MAX_LAYERS,     \
      .given = &(f).layers_given, .help = "layers of the shape (default: as many as the real model)"},                  \
     {.name = "quant", .kind = OPT_CHOICE, .dest = &(f).spec.quant, .arg = "TYPE", .choices = shape_quants,             \

@@ -14,6 +14,7 @@
 #include "model/convert_plan.h"
 #include "model/dflash_config.h"
 #include "model/gemma4_roles.h"
+#include "model/qwen35_roles.h"
 #include "ops/sampling_math.h"
 
 #include <assert.h>
@@ -35,14 +36,19 @@ typedef struct {
     struct {
         int n_layers, n_heads, n_kv_heads, head_dim, n_ff, n_captures;
     } draft;
+    struct { /* Qwen 3.5; heads of 128 and 4 taps */
+        int n_k_heads, n_v_heads, n_ff_shared;
+    } delta;
 } dims;
 
-const char *const shape_names[]  = {"26b-a4b", "31b", "e2b", "mini", NULL};
+const char *const shape_names[]  = {"26b-a4b", "31b", "e2b", "mini", "35b-a3b", "27b", NULL};
 static const dims shape_of_all[] = {
-    {30, 6, 2816, 2112, 16, 8, 2, 256, 512, 1024, 262144, 128, 8, 704, 0, 0, true, {5, 32, 8, 128, 5632, 6}},
-    {60, 6, 5376, 21504, 32, 16, 4, 256, 512, 1024, 262144, 0, 0, 0, 0, 0, true, {5, 64, 8, 128, 10752, 6}},
-    {35, 5, 1536, 6144, 8, 1, 1, 256, 512, 512, 262144, 0, 0, 0, 256, 15, false, {5, 16, 8, 128, 3072, 6}},
-    {12, 6, 1024, 2048, 8, 4, 1, 128, 256, 512, 32768, 32, 4, 512, 0, 0, true, {2, 16, 4, 64, 2048, 3}},
+    {30, 6, 2816, 2112, 16, 8, 2, 256, 512, 1024, 262144, 128, 8, 704, 0, 0, true, {5, 32, 8, 128, 5632, 6}, {0}},
+    {60, 6, 5376, 21504, 32, 16, 4, 256, 512, 1024, 262144, 0, 0, 0, 0, 0, true, {5, 64, 8, 128, 10752, 6}, {0}},
+    {35, 5, 1536, 6144, 8, 1, 1, 256, 512, 512, 262144, 0, 0, 0, 256, 15, false, {5, 16, 8, 128, 3072, 6}, {0}},
+    {12, 6, 1024, 2048, 8, 4, 1, 128, 256, 512, 32768, 32, 4, 512, 0, 0, true, {2, 16, 4, 64, 2048, 3}, {0}},
+    {40, 4, 2048, 0, 16, 0, 2, 0, 256, 0, 248320, 256, 8, 512, 0, 0, false, {8, 32, 4, 128, 6144, 5}, {16, 32, 512}},
+    {64, 4, 5120, 17408, 24, 0, 4, 0, 256, 0, 248320, 0, 0, 0, 0, 0, false, {5, 32, 8, 128, 17408, 5}, {16, 48, 0}},
 };
 const char *const shape_quants[] = {"q4_0",   "q8_0",  "q4_k", "q5_k", "q6_k", "q5_0",
                                     "iq4_xs", "mxfp4", "bf16", "f16",  "f32",  NULL};
@@ -80,6 +86,33 @@ static gemma4_config config_of(const dims *d, int n_layers)
         c.head_dim[l]               = sliding ? d->head_dim : d->head_dim_full;
         c.n_ff[l]                   = l < own ? d->n_ff : 2 * d->n_ff;
     }
+    return c;
+}
+
+static bool is_qwen(const dims *d) { return d->delta.n_k_heads > 0; }
+
+static qwen35_config qwen_config_of(const dims *d, int n_layers)
+{
+    qwen35_config c = {.n_layers    = n_layers,
+                       .n_embd      = d->n_embd,
+                       .n_vocab     = d->n_vocab,
+                       .n_ctx       = CONTEXT,
+                       .n_heads     = d->n_heads,
+                       .n_kv_heads  = d->n_kv_heads_full,
+                       .head_dim    = d->head_dim_full,
+                       .n_rot       = d->head_dim_full / 4,
+                       .n_k_heads   = d->delta.n_k_heads,
+                       .n_v_heads   = d->delta.n_v_heads,
+                       .delta_dim   = 128,
+                       .n_taps      = 4,
+                       .n_ff        = d->n_ff,
+                       .n_experts   = d->n_experts,
+                       .n_used      = d->n_used,
+                       .n_ff_expert = d->n_ff_expert,
+                       .n_ff_shared = d->delta.n_ff_shared,
+                       .eps         = 1e-6f,
+                       .theta       = 1e7};
+    for (int l = 0; l < n_layers; l++) c.full[l] = (l + 1) % d->period == 0;
     return c;
 }
 
@@ -227,23 +260,28 @@ static void add_vector(maker *m, const char *name, int64_t n, float value)
     i->value     = value;
 }
 
-static int size_of(const gemma4_config *c, gemma4_role r, int i, int l)
+static void add_matrix_of(maker *m, const role_table *t, const void *c, int role, int l)
 {
-    return role_size(&gemma4_roles, c, (int)r, i, l);
+    char name[ROLE_NAME_MAX];
+    role_name(t, role, NULL, l, name);
+    add_matrix(m, name, role_size(t, c, role, 0, l), role_size(t, c, role, 1, l), role_size(t, c, role, 2, l));
+}
+
+static void add_vector_of(maker *m, const role_table *t, const void *c, int role, int l, float value)
+{
+    char name[ROLE_NAME_MAX];
+    role_name(t, role, NULL, l, name);
+    add_vector(m, name, role_size(t, c, role, 0, l), value);
 }
 
 static void add_role_matrix(maker *m, const gemma4_config *c, gemma4_role r, int l)
 {
-    char name[ROLE_NAME_MAX];
-    role_name(&gemma4_roles, r, NULL, l, name);
-    add_matrix(m, name, size_of(c, r, 0, l), size_of(c, r, 1, l), size_of(c, r, 2, l));
+    add_matrix_of(m, &gemma4_roles, c, (int)r, l);
 }
 
 static void add_role_vector(maker *m, const gemma4_config *c, gemma4_role r, int l, float value)
 {
-    char name[ROLE_NAME_MAX];
-    role_name(&gemma4_roles, r, NULL, l, name);
-    add_vector(m, name, size_of(c, r, 0, l), value);
+    add_vector_of(m, &gemma4_roles, c, (int)r, l, value);
 }
 
 /* The size of a sublayer's output relative to the embedding. It makes the last token's share of the final state small;
@@ -319,6 +357,71 @@ static void add_target(maker *m, const dims *d, const gemma4_config *c)
     for (int l = 0; l < c->n_layers; l++) add_layer(m, c, l);
 }
 
+/* --- Qwen 3.5 ---*/
+static void add_qwen_matrices(maker *m, const qwen35_config *c, int l, const qwen35_role *r, size_t n)
+{
+    for (size_t i = 0; i < n; i++) add_matrix_of(m, &qwen35_roles, c, (int)r[i], l);
+}
+
+static void add_qwen_vector(maker *m, const qwen35_config *c, qwen35_role r, int l, float value)
+{
+    add_vector_of(m, &qwen35_roles, c, (int)r, l, value);
+}
+
+/* A head forgets about a third of its memory with each token. */
+static void add_delta(maker *m, const qwen35_config *c, int l)
+{
+    static const qwen35_role matrices[] = {QWEN35_DELTA_QKV, QWEN35_DELTA_Z, QWEN35_DELTA_B, QWEN35_DELTA_A,
+                                           QWEN35_DELTA_OUT};
+    char                     name[ROLE_NAME_MAX];
+    add_qwen_matrices(m, c, l, matrices, COUNT(matrices));
+    role_name(&qwen35_roles, QWEN35_DELTA_CONV, NULL, l, name);
+    item *taps = add_tensor(m, name, c->n_taps, role_size(&qwen35_roles, c, QWEN35_DELTA_CONV, 1, l), 1, QUANT_F32);
+    taps->is_vector = true;
+    taps->value     = 0.5f;
+    add_qwen_vector(m, c, QWEN35_DELTA_RATE, l, -0.5f);
+    add_qwen_vector(m, c, QWEN35_DELTA_BIAS, l, 0);
+    add_qwen_vector(m, c, QWEN35_DELTA_NORM, l, 1);
+}
+
+static void add_qwen_attention(maker *m, const qwen35_config *c, int l)
+{
+    static const qwen35_role matrices[] = {QWEN35_ATTN_Q, QWEN35_ATTN_K, QWEN35_ATTN_V, QWEN35_ATTN_O};
+    add_qwen_matrices(m, c, l, matrices, COUNT(matrices));
+    add_qwen_vector(m, c, QWEN35_Q_NORM, l, 1);
+    add_qwen_vector(m, c, QWEN35_K_NORM, l, 1);
+}
+
+static void add_qwen_ffn(maker *m, const qwen35_config *c, int l)
+{
+    static const qwen35_role dense[]   = {QWEN35_FF_GATE, QWEN35_FF_UP, QWEN35_FF_DOWN};
+    static const qwen35_role experts[] = {QWEN35_EXP_GATE,    QWEN35_EXP_UP,    QWEN35_EXP_DOWN,
+                                          QWEN35_SHARED_GATE, QWEN35_SHARED_UP, QWEN35_SHARED_DOWN};
+    char                     name[ROLE_NAME_MAX];
+    add_qwen_vector(m, c, QWEN35_IN_NORM, l, 1);
+    add_qwen_vector(m, c, QWEN35_POST_NORM, l, 1);
+    if (!c->n_experts) {
+        add_qwen_matrices(m, c, l, dense, COUNT(dense));
+        return;
+    }
+    role_name(&qwen35_roles, QWEN35_ROUTER, NULL, l, name);
+    add_tensor(m, name, c->n_embd, c->n_experts, 1, QUANT_F32);
+    role_name(&qwen35_roles, QWEN35_SHARED_SCALE, NULL, l, name);
+    add_tensor(m, name, c->n_embd, 1, 1, QUANT_F32);
+    add_qwen_matrices(m, c, l, experts, COUNT(experts));
+}
+
+static void add_qwen(maker *m, const qwen35_config *c)
+{
+    add_tensor(m, "token_embd.weight", c->n_embd, c->n_vocab, 1, embed_type(m, c->n_embd));
+    add_tensor(m, "output.weight", c->n_embd, c->n_vocab, 1, embed_type(m, c->n_embd));
+    add_qwen_vector(m, c, QWEN35_OUT_NORM, 0, 1);
+    for (int l = 0; l < c->n_layers; l++) {
+        (c->full[l] ? add_qwen_attention : add_delta)(m, c, l);
+        add_qwen_ffn(m, c, l);
+    }
+}
+
 static void add_role(maker *m, dflash_role r, int l, int64_t d0, int64_t d1)
 {
     char name[DFLASH_NAME_MAX];
@@ -346,8 +449,54 @@ static void add_drafter(maker *m, const dflash_config *c)
 }
 
 /* --- keys ---------------------------------------------------------------------------------------- */
+static void put_token_ids(gguf_writer *w, uint32_t bos, uint32_t eos, uint32_t pad, bool add_bos)
+{
+    gguf_put_u32(w, "tokenizer.ggml.bos_token_id", bos);
+    gguf_put_u32(w, "tokenizer.ggml.eos_token_id", eos);
+    gguf_put_u32(w, "tokenizer.ggml.padding_token_id", pad);
+    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", add_bos);
+}
+
+/* Writes the character that byte-level vocabularies spell byte b by, as UTF-8. */
+static void spell_byte(int b, char out[8])
+{
+    int n = 0; /* bytes before b that have no character of their own */
+    for (int i = 0; i < b; i++) n += !((i > 32 && i < 127) || (i > 160 && i != 173));
+    int c = (b > 32 && b < 127) || (b > 160 && b != 173) ? b : 256 + n;
+    if (c < 128)
+        snprintf(out, 8, "%c", c);
+    else
+        snprintf(out, 8, "%c%c", 0xc0 | c >> 6, 0x80 | (c & 63));
+}
+
+/* As put_gemma_tokens, in the scheme of Qwen 3.5. */
+static void put_qwen_tokens(gguf_writer *w, int n)
+{
+    static const char *const special[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+    int32_t                 *kind      = xnew_n(int32_t, (size_t)n);
+    gguf_put_str(w, "tokenizer.ggml.model", STR("gpt2"));
+    gguf_put_str(w, "tokenizer.ggml.pre", STR("qwen35"));
+    gguf_put_strings(w, "tokenizer.ggml.tokens");
+    for (int i = 0; i < n; i++) {
+        char text[32];
+        if (i < 256)
+            spell_byte(i, text);
+        else if (i < 259)
+            snprintf(text, sizeof text, "%s", special[i - 256]);
+        else
+            snprintf(text, sizeof text, "t%d", i - 259);
+        kind[i] = i >= 256 && i < 259 ? 3 : 1;
+        gguf_put_item(w, str_of(text));
+    }
+    gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, kind, (size_t)n);
+    gguf_put_strings(w, "tokenizer.ggml.merges");
+    gguf_put_item(w, STR("t 1"));
+    put_token_ids(w, 256, 258, 256, false);
+    mem_free(kind);
+}
+
 /* Fillers: names for all tokens, and a byte each for some, so that any text can be read. */
-static void put_tokens(gguf_writer *w, int n)
+static void put_gemma_tokens(gguf_writer *w, int n)
 {
     static const char *const special[] = {"<pad>", "<eos>", "<bos>", "<unk>"};
     int32_t                 *kind      = xnew_n(int32_t, (size_t)n);
@@ -367,14 +516,16 @@ static void put_tokens(gguf_writer *w, int n)
     gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, kind, (size_t)n);
     gguf_put_strings(w, "tokenizer.ggml.merges");
     gguf_put_item(w, STR("t 1"));
-    gguf_put_u32(w, "tokenizer.ggml.bos_token_id", 2);
-    gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 1);
+    put_token_ids(w, 2, 1, 0, true);
     gguf_put_u32(w, "tokenizer.ggml.unknown_token_id", 3);
-    gguf_put_u32(w, "tokenizer.ggml.padding_token_id", 0);
-    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", true);
     gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", false);
     mem_free(kind);
     mem_free(score);
+}
+
+static void put_tokens(gguf_writer *w, const dims *d)
+{
+    (is_qwen(d) ? put_qwen_tokens : put_gemma_tokens)(w, d->n_vocab);
 }
 
 static void put_general(maker *m, const char *arch, const char *name)
@@ -457,7 +608,7 @@ static bool put_tensor(maker *m, const item *i, char *to, size_t bytes, err *e)
 {
     if (!i->is_vector) return make_slab(m, i->t.type, e) && map_matrix(m, i, to, bytes, e);
     float *v = (float *)to;
-    for (int64_t k = 0; k < i->t.dim[0]; k++) v[k] = k < i->n_one ? 1 : i->value;
+    for (int64_t k = 0; k < i->t.dim[0] * i->t.dim[1]; k++) v[k] = k < i->n_one ? 1 : i->value;
     return true;
 }
 
@@ -518,18 +669,30 @@ static void name_image(shape_image *out, const shape_spec *s, const char *what)
              shape_quants[s->quant]);
 }
 
+static void plan_gemma(maker *m, const dims *d)
+{
+    gemma4_config c = config_of(d, layers_of(m->spec));
+    plan_gemma4_keys(&m->plan, &c);
+    add_target(m, d, &c);
+}
+
+static void plan_qwen(maker *m, const dims *d)
+{
+    qwen35_config c = qwen_config_of(d, layers_of(m->spec));
+    plan_qwen35_keys(&m->plan, &c);
+    add_qwen(m, &c);
+}
+
 bool shape_target(shape_image *out, const shape_spec *s, err *e)
 {
-    maker         m;
-    const dims   *d = &shape_of_all[s->shape];
-    gemma4_config c = config_of(d, layers_of(s));
+    maker       m;
+    const dims *d = &shape_of_all[s->shape];
     name_image(out, s, "");
-    start_shape(&m, s, c.n_embd);
-    put_general(&m, "gemma4", out->name);
+    start_shape(&m, s, d->n_embd);
+    put_general(&m, !is_qwen(d) ? "gemma4" : d->n_experts ? "qwen35moe" : "qwen35", out->name);
     put_sampling(m.plan.w);
-    plan_gemma4_keys(&m.plan, &c);
-    put_tokens(m.plan.w, c.n_vocab);
-    add_target(&m, d, &c);
+    (is_qwen(d) ? plan_qwen : plan_gemma)(&m, d);
+    put_tokens(m.plan.w, d);
     return finish_shape(&m, out, e);
 }
 
@@ -550,8 +713,8 @@ static dflash_config drafter_config(const dims *d, int target_layers)
                        .n_captures = n,
                        .window     = 2048,
                        .eps        = 1e-6,
-                       .theta      = 1e6,
-                       .softcap    = 30};
+                       .theta      = is_qwen(d) ? 1e7 : 1e6,
+                       .softcap    = is_qwen(d) ? 0 : 30};
     for (int i = 0; i < n; i++) c.capture[i] = (2 * i + 1) * target_layers / (2 * n);
     for (int l = 0; l + 1 < c.n_layers; l++) c.sliding[l] = true;
     return c;
@@ -565,7 +728,7 @@ bool shape_drafter(shape_image *out, const shape_spec *s, err *e)
     start_shape(&m, s, c.n_embd);
     put_general(&m, "dflash", out->name);
     plan_dflash_keys(&m.plan, &c);
-    put_tokens(m.plan.w, c.n_vocab);
+    put_tokens(m.plan.w, &shape_of_all[s->shape]);
     gguf_put_u32(m.plan.w, "tokenizer.ggml.mask_token_id", MASK_ID);
     add_drafter(&m, &c);
     return finish_shape(&m, out, e);

@@ -25,8 +25,8 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec usage = {"bench", "bench shape --shape SHAPE -o FILE.gguf [--draft-out FILE.gguf] [FLAGS]",
-                               "Writes a Gemma 4 of random weights: the same file for this program and for others.",
-                               opts, COUNT(opts)};
+                               "Writes a model of random weights: the same file for this program and for others.", opts,
+                               COUNT(opts)};
 
 typedef bool shape_maker(shape_image *out, const shape_spec *s, err *e);
 

@@ -6,6 +6,7 @@
 #include "model/convert.h"
 #include "model/dflash_config.h"
 #include "model/gemma4_config.h"
+#include "model/qwen35_config.h"
 
 typedef struct plan_item plan_item;
 struct plan_item {
@@ -55,8 +56,9 @@ bool plan_gemma4(convert_plan *p, err *e);    /* convert_gemma4.c */
 bool plan_assistant(convert_plan *p, err *e); /* convert_gemma4.c */
 bool plan_dflash(convert_plan *p, err *e);    /* convert_dflash.c */
 bool plan_qwen35(convert_plan *p, err *e);    /* convert_qwen35.c */
-/* Put the keys alone. They need only p->w and p->arch. plan_gemma4_keys sets p->n_layers and p->n_vocab. */
+/* Put the keys alone. They need only p->w and p->arch. The keys of targets set p->n_layers and p->n_vocab. */
 void plan_gemma4_keys(convert_plan *p, const gemma4_config *c);
+void plan_qwen35_keys(convert_plan *p, const qwen35_config *c);
 void plan_dflash_keys(convert_plan *p, const dflash_config *c);
 /* Puts tokenizer.* keys, including the chat template of the directory. json: the path of a tokenizer.json; NULL: the
  * file gets no vocabulary. */

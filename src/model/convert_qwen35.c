@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* --- keys ---------------------------------------------------------------------------------------*/
-static void put_keys(convert_plan *p, const qwen35_config *c)
+void plan_qwen35_keys(convert_plan *p, const qwen35_config *c)
 {
     int     every      = 0;
     int32_t sections[] = {11, 11, 10, 0};
@@ -304,7 +304,7 @@ bool plan_qwen35(convert_plan *p, err *e)
     if (!tensor_find(p->cp->tensors, STR("mtp.fc.weight")) && !tensor_find(p->cp->tensors, STR("model.mtp.fc.weight")))
         w.c.n_mtp = 0; /* the configuration has a head that the directory lacks */
     p->arch = w.c.n_experts ? "qwen35moe" : "qwen35";
-    put_keys(p, &w.c);
+    plan_qwen35_keys(p, &w.c);
     if (!put_matrix(&w, QWEN35_EMBED, e) || !put_vector(&w, QWEN35_OUT_NORM, false, e) ||
         (!w.c.tied && !plan_tensor(p, "lm_head.weight", "output.weight", w.c.n_embd, w.c.n_vocab, e)))
         return false;

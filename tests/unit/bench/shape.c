@@ -99,6 +99,33 @@ TEST(shape_has_the_real_sizes)
     }
 }
 
+/* Counts every number of a generated model. */
+static double millions_of(test_case *t, bool (*make)(shape_image *, const shape_spec *, err *), const shape_spec *s)
+{
+    err         e     = {0};
+    shape_image image = {0};
+    checkpoint *cp    = NULL;
+    double      n     = 0;
+    if (CHECK_OK(make(&image, s, &e), e) && CHECK_OK(checkpoint_open_bytes(&cp, image.name, image.bytes, &e), e))
+        n = (double)count_numbers(cp) / 1e6;
+    checkpoint_close(cp);
+    shape_free(&image);
+    return n;
+}
+
+TEST(shape_has_the_real_sizes_of_qwen)
+{
+    static const struct {
+        const char *name;
+        double      target, drafter; /* millions of numbers, without the MTP head */
+    } k[] = {{"35b-a3b", 34660.610688, 473.995264}, {"27b", 26895.998464, 1730.213120}};
+    for (size_t i = 0; i < COUNT(k); i++) {
+        shape_spec s = {.shape = index_of(shape_names, k[i].name), .seed = 1};
+        CHECK_NEAR(millions_of(t, shape_target, &s), k[i].target, 1e-6);
+        CHECK_NEAR(millions_of(t, shape_drafter, &s), k[i].drafter, 1e-6);
+    }
+}
+
 TEST(shape_shares_kv_as_the_real_one)
 {
     static const int layers[] = {1, 4, 5, 7, 10, 20, 35};
