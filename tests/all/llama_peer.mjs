@@ -11,7 +11,7 @@ if (!dir) {
   process.exit(2);
 }
 const N = 48; // tokens of a golden case
-const equal = { "gemma4-dense": N, "gemma4-moe": N, "gemma4-ple": 10 }; // how many must agree
+const equal = { "gemma4-dense": N, "gemma4-moe": N, "gemma4-ple": 10, "qwen35-dense": N, "qwen35-moe": N }; // how many must agree
 const golden = join(import.meta.dirname, "..", "golden");
 let cases = 0, failed = 0;
 
