@@ -7,8 +7,14 @@
  * A draft goes on from its own token and t, which takes the place of h. The rows of a draft are removed after it; when
  * the target has run the tokens, their rows are made again from its states. Only the K/V of context rows is made.
  *
- * Row p is in slot p - 1 - base: a context that begins in the middle of a text, after a prefix hit, begins at
- * `base`. */
+ * Rows are rotated by p - 1 and stored in slots without gaps. A prefix hit of n positions leaves a gap: the K/V of
+ * the rows before it comes from the prefix tree, and the context goes on with row n + 1, because the state of position
+ * n - 1 is not kept. A node of the tree has the K/V of the 16 rows that end with the row of its own first token, which
+ * is the last token that they depend on. The first node has none.
+ *
+ *      node        0           1                2                          hit of 3 nodes, n = 48
+ *      its rows    -           1 .. 16          17 .. 32                   rows 33 .. 48 are missing
+ *      slots                   0 .. 15          16 .. 31      32: row 49 */
 #include "model/qwen35_mtp.h"
 
 #include "base/fault.h"
@@ -25,14 +31,18 @@ enum { MAX_ROWS = 256 }; /* rows of a pass; more rows take several */
 
 /* The rows of one pass. `from`: row of `states` that the row's h is copied from. */
 typedef struct {
-    int32_t token[MAX_ROWS], pos[MAX_ROWS], lane[MAX_ROWS], last[MAX_ROWS], root[MAX_ROWS], from[MAX_ROWS];
+    int32_t token[MAX_ROWS], pos[MAX_ROWS], slot[MAX_ROWS], lane[MAX_ROWS], last[MAX_ROWS], root[MAX_ROWS];
+    int32_t from[MAX_ROWS];
 } pass_rows;
 
 struct draft_lane {
-    kv_seq *seq;
-    int32_t base;   /* position of the text at which the context begins */
-    int32_t n_seen; /* positions observed, from base on */
-    int32_t place;  /* index of its state in `states` */
+    kv_seq           *seq;
+    const draft_text *text;    /* NULL outside a request */
+    int32_t           n_taken; /* slots that hold rows of the prefix tree */
+    int32_t           base;    /* position of the text at which the other rows begin */
+    int32_t           n_seen;  /* positions observed, from base on */
+    int32_t           n_given; /* pages that the tree has */
+    int32_t           place;   /* index of its state in `states` */
 };
 
 typedef struct {
@@ -188,7 +198,7 @@ static step_rows upload_rows(qwen35_mtp *m, int n, bool tokens)
                        .token  = d,
                        .pos    = pos,
                        .lane   = dev_at(d, offsetof(pass_rows, lane)),
-                       .slot   = pos,
+                       .slot   = dev_at(d, offsetof(pass_rows, slot)),
                        .parent = pos, /* not read: all slots are below root */
                        .root   = dev_at(d, offsetof(pass_rows, root)),
                        .last   = dev_at(d, offsetof(pass_rows, last))};
@@ -198,7 +208,8 @@ static step_rows upload_rows(qwen35_mtp *m, int n, bool tokens)
 static void set_row(qwen35_mtp *m, int i, const draft_lane *l, int32_t token, int32_t slot)
 {
     m->host.token[i] = token;
-    m->host.pos[i]   = slot;
+    m->host.pos[i]   = slot - l->n_taken + l->base;
+    m->host.slot[i]  = slot;
     m->host.lane[i]  = kv_seq_lane(l->seq);
     m->host.last[i]  = slot;
     m->host.root[i]  = slot + 1;
@@ -247,7 +258,7 @@ static void start_at(const qwen35_mtp *m, draft_lane *l, int32_t pos)
     kv_seq_free(l->seq);
     l->seq    = kv_seq_new(m->kv, m->cls);
     l->base   = pos;
-    l->n_seen = 0;
+    l->n_seen = l->n_taken = l->n_given = 0;
 }
 
 static int32_t next_pos(const draft_lane *l) { return l->base + l->n_seen; }
@@ -309,10 +320,21 @@ static bool observe_rows(qwen35_mtp *m, draft_lane *l, const draft_rows *r, err 
     return true;
 }
 
+/* Adds complete pages to the tree. Where the tree has the page already, the lane uses that one. */
+static void give_pages(draft_lane *l)
+{
+    const draft_text *t     = l->text;
+    int32_t           first = l->base / KV_PAGE - l->n_taken / KV_PAGE + 1; /* node of the lane's first page */
+    if (!t || !t->tree || l->base % KV_PAGE) return;
+    for (int32_t k; k = l->n_given, (k + 1) * KV_PAGE <= kv_seq_len(l->seq) && first + k < t->n_nodes; l->n_given++)
+        kv_prefix_put(t->tree, t->salt, t->node[first + k - 1], t->token + (size_t)(first + k) * KV_PAGE, l->seq, k);
+}
+
 static bool mtp_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 {
     fault_no_alloc_begin("observe"); /* promise 4 */
     bool ok = r->n <= 0 || observe_rows((qwen35_mtp *)d, l, r, e);
+    if (ok) give_pages(l);
     fault_no_alloc_end();
     if (!ok) start_at((const qwen35_mtp *)d, l, r->pos + r->n);
     return ok;
@@ -362,7 +384,7 @@ static void end_group(drafter *d, const draft_group *g)
     (void)d;
     for (int i = 0; i < g->n; i++) { /* the next rows of the text use these slots */
         draft_lane *l = g->job[i]->lane;
-        kv_seq_cut(l->seq, l->n_seen - 1);
+        kv_seq_cut(l->seq, l->n_taken + l->n_seen - 1);
     }
 }
 
@@ -385,8 +407,8 @@ static bool mtp_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_job
 /* --- requests -----------------------------------------------------------------------------------*/
 static void mtp_begin(drafter *d, draft_lane *l, const draft_text *t)
 {
-    (void)t;
     start_at((const qwen35_mtp *)d, l, 0);
+    l->text = t;
 }
 
 static int32_t needs_nothing(const void *ctx, int32_t n_pos)
@@ -395,15 +417,31 @@ static int32_t needs_nothing(const void *ctx, int32_t n_pos)
     return n_pos;
 }
 
-/* A prefix hit does not depend on this drafter: its context begins after the hit. */
+/* A prefix hit does not depend on this drafter: it takes the rows that the tree has. */
 static void mtp_wish(const drafter *d, const draft_lane *l, kv_wish *out)
 {
     *out = (kv_wish){.cls = ((const qwen35_mtp *)d)->cls, .first = needs_nothing, .ctx = l};
 }
 
-static void mtp_take(drafter *d, draft_lane *l, kv_node *at) { start_at((const qwen35_mtp *)d, l, kv_node_end(at)); }
+/* Takes the last pages of the prefix, back to the first that is missing. */
+static void mtp_take(drafter *d, draft_lane *l, kv_node *at)
+{
+    const qwen35_mtp *m = (const qwen35_mtp *)d;
+    int32_t           n = at ? kv_node_end(at) : 0, from = n;
+    start_at(m, l, n);
+    for (kv_node *k = at; k && kv_node_has(k, m->cls); k = kv_node_parent(k)) from -= KV_PAGE;
+    if (from == n) return;
+    kv_prefix_take_class(l->text->tree, at, l->seq, 0, from);
+    l->n_taken = n - from;
+    l->n_given = l->n_taken / KV_PAGE;
+}
 
-static void mtp_end(drafter *d, draft_lane *l) { start_at((const qwen35_mtp *)d, l, 0); }
+static void mtp_end(drafter *d, draft_lane *l)
+{
+    give_pages(l);
+    l->text = NULL;
+    start_at((const qwen35_mtp *)d, l, 0);
+}
 
 static void mtp_need(const drafter *d, kv_need *n, int32_t n_pos)
 {

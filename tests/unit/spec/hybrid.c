@@ -166,3 +166,35 @@ TEST_LONG(hybrid_every_method_writes_the_plain_text_with_every_type)
         {.full = {CACHE_F16, CACHE_TQ3}, .draft = {CACHE_F16, CACHE_F16}, .sparse = {SPARSE_ONE / 3, 1, 32, 40}}};
     for (size_t i = 0; i < COUNT(types); i++) check_methods(t, &types[i], test_full() ? 2 : 1);
 }
+
+/* The rows of the MTP head are pages of the prefix tree, except those of its first and last node; a hit takes them. */
+TEST(hybrid_mtp_rows_are_in_the_prefix_tree)
+{
+    enum { NODES = (PROMPT + TEXT) / KV_PAGE };
+    const spec_settings mtp = {.method = SPEC_MTP, .draft_max = 3};
+    stage               g;
+    int32_t             prompt[PROMPT];
+    answer              plain, a;
+    make_prompt(prompt, 4);
+    if (open_stage(t, &g, &(kv_types)KV_TYPES_ALL(CACHE_F16))) {
+        begin(t, &g, 0, prompt, 0, NULL);
+        decode(t, &g, &plain, 1, 0);
+        spec_lane_end(g.l[0]);
+        size_t without = spec_prefix_stats(g.s).pages;
+        spec_forget(g.s);
+        begin(t, &g, 0, prompt, 0, &mtp);
+        decode(t, &g, &a, 1, 0);
+        check_same(t, &a, &plain, 0, "cold");
+        spec_lane_end(g.l[0]);
+        size_t with = spec_prefix_stats(g.s).pages;
+        CHECK_MSG(with >= without + NODES - 2, "%zu pages, %zu without the head", with, without);
+        begin(t, &g, 0, prompt, 0, NULL);
+        size_t target_alone = kv_pool_pinned_bytes(g.s->kv);
+        spec_lane_end(g.l[0]);
+        begin(t, &g, 0, prompt, 0, &mtp);
+        CHECK(kv_pool_pinned_bytes(g.s->kv) > target_alone);
+        decode(t, &g, &a, 1, 0);
+        check_same(t, &a, &plain, 0, "after a hit");
+    }
+    close_stage(&g);
+}
