@@ -61,7 +61,7 @@ template <int QUADS> static __global__ void __launch_bounds__(INPUT_WARPS *WARP)
     const float            *in[DELTA_MAX_TAPS];
     let_next_start();
     if (!a.settled) wait_for_previous();
-    bool live = head < 2 * K + V;
+    bool live = head < 2 * K + V && a.lane[row] >= 0; /* otherwise padding */
     if (live) find_inputs(a, row, c.n_taps, live_state(c, c.layer, a.lane[row]) + c.memory_floats, in);
     int32_t place = a.kept[row];
     float  *kept  = place < 0 ? NULL : kept_row(c, c.layer, place);
@@ -343,7 +343,7 @@ template <int QUADS> static __global__ void __launch_bounds__(RULE_THREADS) delt
         int       end = min_of(next_bit(bits.starts, first + 1, a.n_rows), a.n_rows);
         rule_lane l   = {first, end, min_of(next_bit(bits.kept, first, end), end), a.pos[first] == 0, NULL};
         first         = end;
-        if (turn % (int)gridDim.z != (int)blockIdx.z) continue;
+        if (turn % (int)gridDim.z != (int)blockIdx.z || a.lane[l.first] < 0) continue; /* another block's, or padding */
         memory_row<QUADS> s;
         s.clear();
         if (j < c.head_dim)
@@ -353,6 +353,7 @@ template <int QUADS> static __global__ void __launch_bounds__(RULE_THREADS) delt
         run_lane(a, l, s, h, j0);
         keep_inputs(a, l);
     }
+    if (!ready) wait_for_previous(); /* kernels after this one rely on those before it */
 }
 
 extern "C" cudaError_t cuda_delta(cudaStream_t s, const cuda_delta_args *a)
