@@ -23,6 +23,8 @@
  * so that other kernels of the step run concurrently. The one of attention_span.cu is for long contexts. */
 #include "ops/cuda/attention_mma.cuh"
 
+#include <type_traits>
+
 enum {
     QUERIES       = 16,
     MERGE_THREADS = 128,
@@ -56,7 +58,8 @@ static __device__ inline uint4 load_part(const char *vec, int bytes) { return *(
 template <int DIM> struct warp_keys {
     uint4 k[head_cut<DIM>::KEY_TILES][head_cut<DIM>::PIECES];
 
-    __device__ inline void load(const tile_shared<DIM> *t, const char *pool, uint64_t seen, int warp, int lane)
+    __device__ inline uint4 at(int n, int j) const { return k[n][j]; }
+    __device__ inline void  load(const tile_shared<DIM> *t, const char *pool, uint64_t seen, int warp, int lane)
     {
 #pragma unroll
         for (int n = 0; n < head_cut<DIM>::KEY_TILES; n++) {
@@ -95,6 +98,37 @@ template <int DIM> struct warp_keys {
     }
 };
 
+/* Codes of a warp's keys, which are decoded when they are used: all loads are under way before the first is needed. */
+template <int DIM> struct coded_keys {
+    cache_raw k[head_cut<DIM>::KEY_TILES][head_cut<DIM>::PIECES];
+
+    template <cache_type T>
+    __device__ inline void load(const tile_shared<DIM> *t, const cuda_attention_args &a, int kv_head, uint64_t seen,
+                                int warp, int lane)
+    {
+#pragma unroll
+        for (int n = 0; n < head_cut<DIM>::KEY_TILES; n++) {
+            int       key  = (warp * head_cut<DIM>::KEY_TILES + n) * 8 + lane / 4;
+            bool      sees = seen >> key & 1;
+            cache_vec from(a.c, false, cache_plane_in(a.c, false, a.layer, kv_head, sees ? (int)t->keys.at[key] : 0),
+                           t->in_page[key]);
+#pragma unroll
+            for (int j = 0; j < head_cut<DIM>::PIECES; j++) {
+                k[n][j] = {};
+                if (sees) k[n][j] = cache_load<T>(from.code, from.scale, 32 * j + lane % 4 * 8);
+            }
+        }
+    }
+};
+
+/* Keys, and values, of one type. */
+template <int DIM, cache_type T> struct typed_keys {
+    const coded_keys<DIM> &c;
+    int                    lane;
+
+    __device__ inline uint4 at(int n, int j) const { return cache_decoded<T>(c.k[n][j], 32 * j + lane % 4 * 8); }
+};
+
 static __device__ inline uint32_t word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
 /* A warp's 64 elements of V as operand B: lane 4 g + c has elements 8 g to 8 g + 7 of keys 2 c, 2 c + 1, 2 c + 8, 2 c +
@@ -103,6 +137,7 @@ struct warp_values {
     uint4 v[TILE_KEYS / 16][4];
 
     static __device__ inline int key(int s, int i, int lane) { return 16 * s + 2 * (lane % 4) + i % 2 + i / 2 * 8; }
+    __device__ inline uint4      at(int s, int i) const { return v[s][i]; }
     __device__ inline void       load(const uint32_t *at, const char *from, uint64_t seen, int lane)
     {
 #pragma unroll
@@ -139,26 +174,57 @@ struct warp_values {
         default: load_codes<CACHE_F16>(at, in_page, a, kv_head, first, seen, lane);
         }
     }
-    /* Returns whether one of these keys has an infinity or a NaN. */
-    __device__ inline bool is_odd(uint64_t keys, int lane) const
+};
+
+/* Codes of a warp's 64 elements of V, as coded_keys; first: the first element. */
+struct coded_values {
+    cache_raw v[TILE_KEYS / 16][4];
+    int       first;
+
+    template <cache_type T>
+    __device__ inline void load(const uint32_t *at, const uint8_t *in_page, const cuda_attention_args &a, int kv_head,
+                                uint64_t seen, int lane)
     {
-        bool odd = false;
 #pragma unroll
         for (int s = 0; s < TILE_KEYS / 16; s++)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (keys >> key(s, i, lane) & 1)
-                    odd |= ::is_odd(v[s][i].x) || ::is_odd(v[s][i].y) || ::is_odd(v[s][i].z) || ::is_odd(v[s][i].w);
-        return odd;
+            for (int i = 0; i < 4; i++) {
+                int       k    = warp_values::key(s, i, lane);
+                bool      sees = seen >> k & 1;
+                cache_vec from(a.c, true, cache_plane_in(a.c, true, a.layer, kv_head, sees ? (int)at[k] : 0),
+                               in_page[k]);
+                v[s][i] = {};
+                if (sees) v[s][i] = cache_load<T>(from.code, from.scale, first + lane / 4 * 8);
+            }
     }
 };
+template <cache_type T> struct typed_values {
+    const coded_values &c;
+    int                 lane;
+
+    __device__ inline uint4 at(int s, int i) const { return cache_decoded<T>(c.v[s][i], c.first + lane / 4 * 8); }
+};
+
+/* Returns whether V of one of these keys has an infinity or a NaN. */
+template <typename V> static __device__ inline bool has_odd_value(const V &values, uint64_t keys, int lane)
+{
+    bool odd = false;
+#pragma unroll
+    for (int s = 0; s < TILE_KEYS / 16; s++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (keys >> warp_values::key(s, i, lane) & 1) {
+                uint4 x = values.at(s, i);
+                odd |= is_odd(x.x) || is_odd(x.y) || is_odd(x.z) || is_odd(x.w);
+            }
+    return odd;
+}
 
 /* --- a tile ---------------------------------------------------------------------------------------*/
 
 /* The products with high and with low are summed apart: two short chains instead of a long one. */
-template <int DIM>
-static __device__ inline void score_keys(tile_shared<DIM> *t, const warp_keys<DIM> &keys, float scale, int warp,
-                                         int lane)
+template <int DIM, typename K>
+static __device__ inline void score_keys(tile_shared<DIM> *t, const K &keys, float scale, int warp, int lane)
 {
     constexpr int N = head_cut<DIM>::KEY_TILES;
     int           g = lane / 4, c = lane % 4;
@@ -170,13 +236,15 @@ static __device__ inline void score_keys(tile_shared<DIM> *t, const warp_keys<DI
         uint4    l0 = *(const uint4 *)&t->low[g][at], l1 = *(const uint4 *)&t->low[g + 8][at];
         uint32_t high[2][4] = {{h0.x, h1.x, h0.y, h1.y}, {h0.z, h1.z, h0.w, h1.w}};
         uint32_t low[2][4]  = {{l0.x, l1.x, l0.y, l1.y}, {l0.z, l1.z, l0.w, l1.w}};
+        uint4    k[N];
+#pragma unroll
+        for (int n = 0; n < N; n++) k[n] = keys.at(n, j);
 #pragma unroll
         for (int s = 0; s < 2; s++)
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                uint4 k = keys.k[n][j];
-                mma_16x8x16(acc[n], high[s], s ? k.z : k.x, s ? k.w : k.y);
-                mma_16x8x16(rest[n], low[s], s ? k.z : k.x, s ? k.w : k.y);
+                mma_16x8x16(acc[n], high[s], s ? k[n].z : k[n].x, s ? k[n].w : k[n].y);
+                mma_16x8x16(rest[n], low[s], s ? k[n].z : k[n].x, s ? k[n].w : k[n].y);
             }
     }
 #pragma unroll
@@ -188,8 +256,8 @@ static __device__ inline void score_keys(tile_shared<DIM> *t, const warp_keys<DI
 
 /* out[j]: queries g and g + 8, elements 16 c + j and 16 c + 8 + j of a warp's 64. MASKED: V of keys that are not in
  * `seen` counts as zero. */
-template <bool MASKED, int DIM>
-static __device__ inline void weigh_values(float (&out)[8][4], const tile_shared<DIM> *t, const warp_values &values,
+template <bool MASKED, int DIM, typename V>
+static __device__ inline void weigh_values(float (&out)[8][4], const tile_shared<DIM> *t, const V &values,
                                            uint64_t seen, int lane)
 {
     int g = lane / 4, c = lane % 4;
@@ -199,7 +267,7 @@ static __device__ inline void weigh_values(float (&out)[8][4], const tile_shared
         uint4    v[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            v[i] = !MASKED || seen >> warp_values::key(s, i, lane) & 1 ? values.v[s][i] : uint4{0, 0, 0, 0};
+            v[i] = !MASKED || seen >> warp_values::key(s, i, lane) & 1 ? values.at(s, i) : uint4{0, 0, 0, 0};
 #pragma unroll
         for (int part = 0; part < 2; part++)
 #pragma unroll
@@ -219,9 +287,9 @@ static __device__ inline void weigh_values(float (&out)[8][4], const tile_shared
 /* --- a unit ---------------------------------------------------------------------------------------*/
 
 /* The same where rows see different keys and some V that not all of them see is not a number: each row by itself. */
-template <int DIM>
-static __device__ inline void weigh_rows(float (&out)[8][4], const tile_shared<DIM> *t, const warp_values &values,
-                                         int per_row, int lane)
+template <int DIM, typename V>
+static __device__ inline void weigh_rows(float (&out)[8][4], const tile_shared<DIM> *t, const V &values, int per_row,
+                                         int lane)
 {
 #pragma unroll 1
     for (int r = 0; r < t->rows.n; r++) {
@@ -256,26 +324,114 @@ static __device__ inline void store_unit(const tile_shared<DIM> *t, int n, const
     }
 }
 
+/* A type as an argument, and a call with the type that has scales. */
+template <cache_type T> struct type_tag {
+};
+template <typename F> static __device__ inline void with_type(cache_type t, const F &f)
+{
+    switch (t) {
+    case CACHE_Q8_0: f(type_tag<CACHE_Q8_0>{}); break;
+    case CACHE_Q4_0: f(type_tag<CACHE_Q4_0>{}); break;
+    default: f(type_tag<CACHE_TQ3>{});
+    }
+}
+
+/* Keys and values of a tile in registers: as f16, or as codes. */
+template <int DIM> struct plain_tile {
+    warp_keys<DIM> keys;
+    warp_values    values;
+
+    __device__ inline void load(const tile_shared<DIM> *t, const cuda_attention_args &a, int, uint64_t seen, int warp,
+                                int lane)
+    {
+        keys.load(t, a.c.pool, seen, warp, lane);
+        if (64 * warp < DIM) values.load(t->keys.at, a.c.pool + a.c.plane_bytes + 128 * warp, seen, lane);
+    }
+    template <typename F> __device__ inline void with_keys(const cuda_attention_args &, int, const F &f) const
+    {
+        f(keys);
+    }
+    template <typename F> __device__ inline void with_values(const cuda_attention_args &, int, const F &f) const
+    {
+        f(values);
+    }
+};
+/* K or V is f16, the other has scales: decoded when it is loaded. */
+template <int DIM> struct mixed_tile : plain_tile<DIM> {
+    __device__ inline void load(const tile_shared<DIM> *t, const cuda_attention_args &a, int kv_head, uint64_t seen,
+                                int warp, int lane)
+    {
+        this->keys.load_coded(t, a, kv_head, seen, warp, lane);
+        if (64 * warp < DIM) this->values.load_coded(t->keys.at, t->in_page, a, kv_head, 64 * warp, seen, lane);
+    }
+};
+template <int DIM> struct coded_tile {
+    coded_keys<DIM> keys;
+    coded_values    values;
+
+    __device__ inline void load(const tile_shared<DIM> *t, const cuda_attention_args &a, int kv_head, uint64_t seen,
+                                int warp, int lane)
+    {
+        values.first = 64 * warp;
+        with_type(a.c.types.k, [&](auto tag) { load_keys(tag, t, a, kv_head, seen, warp, lane); });
+        if (64 * warp < DIM) with_type(a.c.types.v, [&](auto tag) { load_values(tag, t, a, kv_head, seen, lane); });
+    }
+    template <cache_type T>
+    __device__ inline void load_keys(type_tag<T>, const tile_shared<DIM> *t, const cuda_attention_args &a, int kv_head,
+                                     uint64_t seen, int warp, int lane)
+    {
+        keys.template load<T>(t, a, kv_head, seen, warp, lane);
+    }
+    template <cache_type T>
+    __device__ inline void load_values(type_tag<T>, const tile_shared<DIM> *t, const cuda_attention_args &a,
+                                       int kv_head, uint64_t seen, int lane)
+    {
+        values.load<T>(t->keys.at, t->in_page, a, kv_head, seen, lane);
+    }
+    template <cache_type T> __device__ inline typed_keys<DIM, T> keys_of(type_tag<T>, int lane) const
+    {
+        return {keys, lane};
+    }
+    template <cache_type T> __device__ inline typed_values<T> values_of(type_tag<T>, int lane) const
+    {
+        return {values, lane};
+    }
+    template <typename F> __device__ inline void with_keys(const cuda_attention_args &a, int lane, const F &f) const
+    {
+        with_type(a.c.types.k, [&](auto tag) { f(keys_of(tag, lane)); });
+    }
+    template <typename F> __device__ inline void with_values(const cuda_attention_args &a, int lane, const F &f) const
+    {
+        with_type(a.c.types.v, [&](auto tag) { f(values_of(tag, lane)); });
+    }
+};
+
 /* A single tile, whose keys and values are on their way to registers. */
-template <int DIM>
+template <int DIM, typename X>
 static __device__ inline void do_tile(tile_shared<DIM> *t, const cuda_attention_args &a, int kv_head, int per_row,
-                                      const seen_tile &seen, const warp_keys<DIM> &keys, const warp_values &values)
+                                      const seen_tile &seen, const X &x)
 {
     int   warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, n = t->rows.n * per_row;
     bool  weighs    = 64 * warp < DIM;
     float out[8][4] = {};
     stage_queries<DIM, QUERIES, head_cut<DIM>::THREADS>(t->high, t->low, t->rows, a, kv_head, per_row);
     __syncthreads();
-    score_keys(t, keys, a.scale, warp, lane);
-    if (weighs && seen.any != seen.all && values.is_odd(seen.any & ~seen.all, lane)) t->odd = 1;
+    x.with_keys(a, lane, [&](const auto &keys) { score_keys(t, keys, a.scale, warp, lane); });
+    if (weighs && seen.any != seen.all)
+        x.with_values(a, lane, [&](const auto &values) {
+            if (has_odd_value(values, seen.any & ~seen.all, lane)) t->odd = 1;
+        });
     __syncthreads();
     soften<QUERIES, head_cut<DIM>::WARPS>(
         &t->w, [=](int m) { return t->rows.seen[m]; }, n, true);
     __syncthreads();
-    if (weighs && t->odd)
-        weigh_rows(out, t, values, per_row, lane);
-    else if (weighs)
-        weigh_values<false>(out, t, values, seen.any, lane);
+    if (weighs)
+        x.with_values(a, lane, [&](const auto &values) {
+            if (t->odd)
+                weigh_rows(out, t, values, per_row, lane);
+            else
+                weigh_values<false>(out, t, values, seen.any, lane);
+        });
     store_unit(t, n, out, warp, lane);
 }
 
@@ -293,7 +449,7 @@ static __device__ inline void find_coded(tile_shared<DIM> *t, const cuda_attenti
 
 /* Grid: x over tiles, y over K/V heads, z over rows. In a step whose rows are settled, the first tile's rows and keys
  * are found before the kernel waits, and old keys asked for. The first of the rows that share a tile works on it. */
-template <int DIM, bool CODED>
+template <int DIM, typename X>
 static __global__ void __launch_bounds__(head_cut<DIM>::THREADS) mma_tiles_kernel(cuda_attention_args a)
 {
     DYNAMIC_SHARED(uint4, attention_shared);
@@ -301,8 +457,8 @@ static __global__ void __launch_bounds__(head_cut<DIM>::THREADS) mma_tiles_kerne
     int               kv_head = blockIdx.y, row = a.first_row + (int)blockIdx.z, per_row = a.n_heads / a.c.n_kv_heads;
     int               warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, i = threadIdx.x;
     bool              waits = true; /* still has to */
-    warp_keys<DIM>    keys;
-    warp_values       values;
+    constexpr bool    CODED = !std::is_same<X, plain_tile<DIM>>::value;
+    X                 x;
     let_next_start();
     if (!a.settled) wait_for_previous(), waits = false;
     head_view  v = view_of(a, row, kv_head * per_row);
@@ -321,15 +477,9 @@ static __global__ void __launch_bounds__(head_cut<DIM>::THREADS) mma_tiles_kerne
         __syncthreads();
         if (of >= 0) t->part[i] = part_of(a, of, kv_head * per_row + i % per_row, tile);
         if (waits && !is_old(a, row, u)) wait_for_previous(), waits = false;
-        if (CODED) {
-            keys.load_coded(t, a, kv_head, seen.any, warp, lane);
-            if (64 * warp < DIM) values.load_coded(t->keys.at, t->in_page, a, kv_head, 64 * warp, seen.any, lane);
-        } else {
-            keys.load(t, a.c.pool, seen.any, warp, lane);
-            if (64 * warp < DIM) values.load(t->keys.at, a.c.pool + a.c.plane_bytes + 128 * warp, seen.any, lane);
-        }
+        x.load(t, a, kv_head, seen.any, warp, lane);
         if (waits) wait_for_previous(), waits = false;
-        do_tile(t, a, kv_head, per_row, seen, keys, values);
+        do_tile(t, a, kv_head, per_row, seen, x);
     }
     if (waits) wait_for_previous();
 }
@@ -471,20 +621,22 @@ template <bool MANY> static __global__ void __launch_bounds__(MERGE_THREADS) mma
 }
 
 /* --- launches -------------------------------------------------------------------------------------*/
-template <int DIM, bool CODED> static void launch_tiles_of(cudaStream_t s, const cuda_attention_args *a, dim3 grid)
+template <int DIM, typename X> static void launch_tiles_of(cudaStream_t s, const cuda_attention_args *a, dim3 grid)
 {
-    allow_shared(mma_tiles_kernel<DIM, CODED>, sizeof(tile_shared<DIM>));
-    LAUNCH_EARLY((mma_tiles_kernel<DIM, CODED>), grid, head_cut<DIM>::THREADS, sizeof(tile_shared<DIM>), s, *a);
+    allow_shared(mma_tiles_kernel<DIM, X>, sizeof(tile_shared<DIM>));
+    LAUNCH_EARLY((mma_tiles_kernel<DIM, X>), grid, head_cut<DIM>::THREADS, sizeof(tile_shared<DIM>), s, *a);
 }
 
 static bool is_coded(const cuda_attention_args *a) { return a->c.scale_bytes || a->c.v_scale_bytes; }
 
 template <int DIM> static void launch_tiles(cudaStream_t s, const cuda_attention_args *a, dim3 grid)
 {
-    if (is_coded(a))
-        launch_tiles_of<DIM, true>(s, a, grid);
+    if (a->c.scale_bytes && a->c.v_scale_bytes)
+        launch_tiles_of<DIM, coded_tile<DIM>>(s, a, grid);
+    else if (is_coded(a))
+        launch_tiles_of<DIM, mixed_tile<DIM>>(s, a, grid);
     else
-        launch_tiles_of<DIM, false>(s, a, grid);
+        launch_tiles_of<DIM, plain_tile<DIM>>(s, a, grid);
 }
 
 static void launch_units(cudaStream_t s, const cuda_attention_args *a)

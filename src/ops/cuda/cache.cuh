@@ -81,12 +81,10 @@ static __device__ inline uint32_t cache_levels(uint32_t codes)
     return __byte_perm(L[0] | L[1] << 8 | L[2] << 16 | L[3] << 24, L[4] | L[5] << 8 | L[6] << 16 | L[7] << 24, codes);
 }
 
-/* Returns the codes of tq3 of elements i to i + 7, in nibbles. */
-static __device__ inline uint32_t cache_nibbles(const char *code, int i)
+/* Returns the codes of tq3 of elements 8 k to 8 k + 7 of a block, in nibbles; w: its three words. */
+static __device__ inline uint32_t cache_nibbles(const uint32_t *w, int k)
 {
-    const uint32_t *w = (const uint32_t *)(code + i / CACHE_BLOCK * 12);
-    int             k = i % CACHE_BLOCK / 8;
-    if (k < 3) return w[k] & 0x77777777u;
+    if (k < 3) return (k == 0 ? w[0] : k == 1 ? w[1] : w[2]) & 0x77777777u;
     return (w[0] >> 3 & 0x11111111u) | (w[1] >> 2 & 0x22222222u) | (w[2] >> 1 & 0x44444444u);
 }
 
@@ -102,23 +100,50 @@ static __device__ inline uint4 cache_scaled(uint4 x, uint32_t s)
     return {h2_mul(x.x, s), h2_mul(x.y, s), h2_mul(x.z, s), h2_mul(x.w, s)};
 }
 
-/* Returns elements i to i + 7 of a stored vector as f16; i is a multiple of 8. T: any type but F32. */
-template <cache_type T> static __device__ inline uint4 cache_eight(const char *code, const uint16_t *scale, int i)
+/* Eight elements as they are stored, with their scale. A kernel loads many before it decodes the first. */
+struct cache_raw {
+    uint32_t w[3];
+    uint16_t s;
+};
+
+/* Loads elements i to i + 7 of a stored vector; i is a multiple of 8. T: a type with scales. */
+template <cache_type T> static __device__ inline cache_raw cache_load(const char *code, const uint16_t *scale, int i)
 {
-    if (T == CACHE_F16) return *(const uint4 *)(code + 2 * i);
-    uint32_t s = both_low(scale[i / (T == CACHE_TQ3 ? (int)CACHE_GROUP : (int)CACHE_BLOCK)]);
-    if (T == CACHE_Q8_0) {
-        uint2 x = *(const uint2 *)(code + i);
-        return cache_scaled(cache_from_bytes(x.x ^ 0x80808080u, x.y ^ 0x80808080u, 0x64806480u /* 1152 */), s);
+    cache_raw r = {};
+    r.s         = scale[i / (T == CACHE_TQ3 ? (int)CACHE_GROUP : (int)CACHE_BLOCK)];
+    if (T == CACHE_TQ3) {
+        const uint32_t *w = (const uint32_t *)(code + i / CACHE_BLOCK * 12);
+        r.w[0] = w[0], r.w[1] = w[1], r.w[2] = w[2];
+        return r;
     }
+    uint2 x = *(const uint2 *)(code + (T == CACHE_Q8_0 ? i : i / CACHE_BLOCK * (CACHE_BLOCK / 2) + i % 16));
+    r.w[0] = x.x, r.w[1] = x.y;
+    return r;
+}
+
+/* Returns these elements as f16. */
+template <cache_type T> static __device__ inline uint4 cache_decoded(const cache_raw &r, int i)
+{
+    uint32_t s = both_low(r.s);
+    if (T == CACHE_Q8_0)
+        return cache_scaled(cache_from_bytes(r.w[0] ^ 0x80808080u, r.w[1] ^ 0x80808080u, 0x64806480u /* 1152 */), s);
     if (T == CACHE_Q4_0) {
-        uint2 x = *(const uint2 *)(code + i / CACHE_BLOCK * (CACHE_BLOCK / 2) + i % 16);
-        if (i & 16) x = {x.x >> 4, x.y >> 4};
-        return cache_scaled(cache_from_bytes(x.x & 0x0f0f0f0fu, x.y & 0x0f0f0f0fu, 0x64086408u /* 1032 */), s);
+        int shift = i & 16 ? 4 : 0;
+        return cache_scaled(
+            cache_from_bytes(r.w[0] >> shift & 0x0f0f0f0fu, r.w[1] >> shift & 0x0f0f0f0fu, 0x64086408u /* 1032 */), s);
     }
-    uint32_t n = cache_nibbles(code, i);
+    uint32_t n = cache_nibbles(r.w, i % CACHE_BLOCK / 8);
     uint4    x = cache_from_bytes(cache_levels(n & 0xffff), cache_levels(n >> 16), 0x64806480u);
     return cache_scaled(cache_scaled(x, 0x24002400u /* 1 / 64 */), s);
+}
+
+/* Returns elements i to i + 7 of a stored vector as f16. T: any type but F32. */
+template <cache_type T> static __device__ inline uint4 cache_eight(const char *code, const uint16_t *scale, int i)
+{
+    if constexpr (T == CACHE_F16)
+        return *(const uint4 *)(code + 2 * i);
+    else
+        return cache_decoded<T>(cache_load<T>(code, scale, i), i);
 }
 
 /* Returns element i of a stored vector, exactly. */
@@ -132,7 +157,8 @@ static __device__ inline float cache_value(cache_type t, const cache_vec &v, int
         uint8_t b = ((const uint8_t *)v.code)[i / CACHE_BLOCK * (CACHE_BLOCK / 2) + i % 16];
         return (float)((i & 16 ? b >> 4 : b & 15) - 8) * s;
     }
-    uint32_t n = cache_nibbles(v.code, i / 8 * 8) >> (4 * (i % 8)) & 7;
+    uint32_t n =
+        cache_nibbles((const uint32_t *)(v.code + i / CACHE_BLOCK * 12), i % CACHE_BLOCK / 8) >> (4 * (i % 8)) & 7;
     return s * ((float)((int)(cache_levels(n) & 255) - 128) / 64.0f);
 }
 
