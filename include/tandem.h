@@ -101,8 +101,14 @@ typedef struct {
     /* Sparse attention over contexts from 4096 tokens on: the share of attention that may be dropped, from 0 to
      * below 1. NULL or "0": off. The setting of the same name replaces it. */
     const char *sparse_fa;
-    uint64_t    kv_bytes;  /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
-    bool        no_prefix; /* disables the prefix cache */
+    uint64_t    kv_bytes;   /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
+    bool        no_prefix;  /* disables the prefix cache */
+    bool        wipe_pages; /* overwrites K/V pages with zeros when they are freed */
+    /* Tiers below the prefix cache (docs/cache.md). Texts that ended are copied there and come back when a prompt
+     * begins with them, also after a restart from the directory. Engines with the same directory share it. */
+    const char *cache_dir;   /* a directory, made if it does not exist; NULL: none */
+    uint64_t    cache_bytes; /* limit of its files; default 10 GB */
+    uint64_t    park_bytes;  /* host memory for texts that the K/V cache is likely to evict; 0: none */
 
     /* Maximum of rows in one step, prompt and draft tokens together: at least 16 and max_lanes, at most
      * TANDEM_MAX_STEP_TOKENS. 0, the default: 256, on a GPU 2,048. */
@@ -484,6 +490,16 @@ bool tandem_park_drafter(tandem *t, tandem_method m, tandem_error *e);
 /* Opens a parked drafter, or one that could not be opened, between two steps. Returns when it is open, or false. */
 bool tandem_unpark_drafter(tandem *t, tandem_method m, tandem_error *e);
 
+/* Tiers below the prefix cache: host memory and disk together, unless noted. */
+typedef struct {
+    int64_t  entries;                             /* on the disk */
+    uint64_t bytes, parked_bytes;                 /* on the disk; in host memory */
+    int64_t  hits, misses;                        /* prompts of which something was found, or nothing */
+    int64_t  skipped;                             /* misses because computing is faster than reading */
+    int64_t  read_bytes, written_bytes;           /* bytes of files */
+    int64_t  written, evicted, removed, failures; /* files: written, removed for room, or as damaged; failed writes */
+} tandem_disk_stats;
+
 enum { TANDEM_STEP_BUCKETS = 20, TANDEM_MAX_ROUTES = 24 };
 typedef struct {
     int     running, queued;              /* requests now */
@@ -504,6 +520,7 @@ typedef struct {
     uint64_t kv_cached_bytes;                    /* part in the prefix cache, also if running requests use it */
     int64_t  prefix_hits, prefix_misses;         /* lookups in the prefix cache */
     int64_t  prefix_evicted;                     /* pages */
+    tandem_disk_stats disk;
 
     int      graphs;          /* recorded steps and drafts of a GPU */
     uint64_t graph_bytes;     /* device memory that they take */

@@ -30,7 +30,11 @@ static void set_options(tandem_options *o, service_flags *f, const service_extra
     o->n_threads = cli_threads(f->engine.n_threads);
     o->n_ctx     = f->engine.n_ctx;
     generate_set_kv(o, &f->engine.kv.types, f->kv_text);
-    o->kv_bytes = f->engine.kv_bytes;
+    o->kv_bytes   = f->engine.kv_bytes;
+    o->cache_dir  = f->cache_dir;
+    o->park_bytes = f->park_bytes;
+    o->wipe_pages = f->wipe_pages;
+    if (f->cache_bytes) o->cache_bytes = f->cache_bytes;
     if (f->max_lanes) o->max_lanes = f->max_lanes;
     if (f->step_tokens) o->step_tokens = f->step_tokens;
     o->settings_path = f->settings;

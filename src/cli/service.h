@@ -8,8 +8,9 @@ typedef struct {
     kv_texts       kv_text;
     int            max_lanes, step_tokens; /* 0: the default */
     draft_options  draft;
-    const char    *settings, *routing_log;
-    const char    *session_dir;
+    const char    *settings, *routing_log, *cache_dir, *session_dir;
+    uint64_t       cache_bytes, park_bytes; /* 0: the default */
+    bool           wipe_pages;
     opt_list       set;                 /* NAME=VALUE */
     tandem_setting given[OPT_LIST_MAX]; /* the parsed `set`, by service_check */
 } service_flags;
@@ -31,6 +32,14 @@ typedef struct {
     {.name = "step-tokens", .kind = OPT_INT, .dest = &(f).step_tokens, .arg = "N", .min = 16,                          \
      .max = TANDEM_MAX_STEP_TOKENS,                                                                                    \
      .help = "maximum of rows in one step, prompt and draft tokens together: 16 to 4096 (default 256, GPU 2048)"},     \
+    {.name = "cache-dir", .kind = OPT_STR, .dest = &(f).cache_dir, .arg = "DIR",                                       \
+     .help = "keep the K/V of prompts and responses in files there, also for the next start (docs/cache.md)"},         \
+    {.name = "cache-bytes", .kind = OPT_BYTES, .dest = &(f).cache_bytes, .arg = "BYTES",                               \
+     .help = "limit of the files in --cache-dir, such as 50G (default 10G)"},                                          \
+    {.name = "park-bytes", .kind = OPT_BYTES, .dest = &(f).park_bytes, .arg = "BYTES",                                 \
+     .help = "host memory for K/V that the full cache would drop, such as 8G (default: none)"},                        \
+    {.name = "wipe-pages", .kind = OPT_FLAG, .dest = &(f).wipe_pages,                                                  \
+     .help = "overwrite K/V pages with zeros when they are freed"},                                                    \
     OPT_DRAFT((f).draft),                                                                                              \
     {.name = "settings", .kind = OPT_STR, .dest = &(f).settings, .arg = "FILE",                                        \
      .help = "settings of models by name (docs/routing.md)"},                                                          \

@@ -146,10 +146,31 @@ bool kv_export_more(kv_export *x, kv_prefix *t, size_t max_bytes, bool *done, er
 }
 
 /* --- images -------------------------------------------------------------------------------------*/
-int32_t kv_image_end(const pack *p)
+kv_image_filter kv_image_filter_of(const kv_prefix *t, const kv_image_key *k)
 {
-    const pack_section *s = pack_find(p, IMAGE_TOKENS, 0);
-    return s ? s->n : 0;
+    kv_image_filter x = {.key = *k};
+    for (int i = 0; i < KV_MAX_CLASSES; i++) x.window[i] = kv_prefix_pool(t)->cls[i].window;
+    return x;
+}
+
+bool kv_image_wants(const void *ctx, const pack_section *s, int32_t end)
+{
+    const kv_image_filter *x = ctx;
+    if (s->kind == IMAGE_TOKENS) return true;
+    if (s->kind == IMAGE_STATE) return s->first == end;
+    if (s->kind != IMAGE_PAGES || s->id >= KV_MAX_CLASSES) return false;
+    if (!hash128_is_zero(s->tag)) return hash128_equal(s->tag, x->key.added[s->id]);
+    page_class c = {.window = x->window[s->id]};
+    return (int64_t)s->first + s->n > first_seen_page(&c, end * KV_PAGE);
+}
+
+hash128 kv_image_added(const kv_prefix *t, const kv_image_key *k, const kv_range *r)
+{
+    const kv_node *at = node_before(t, r, r->to / KV_PAGE);
+    hash128        h  = {0};
+    for (int i = 0; at && i < KV_MAX_CLASSES; i++)
+        if (!hash128_is_zero(k->added[i]) && kv_node_has(at, i)) h = hash128_join(h, &k->added[i], sizeof k->added[i]);
+    return h;
 }
 
 static bool bad_section(int i, err *e) { return err_set(e, ERR_FORMAT, "section %d does not fit this model", i); }

@@ -25,8 +25,8 @@ enum { IMAGE_TOKENS = 1, IMAGE_PAGES = 2, IMAGE_STATE = 3, IMAGE_LAST_KIND = 15 
 
 typedef struct {
     hash128 target; /* fingerprint of the target's K/V and states */
-    hash128 added
-        [KV_MAX_CLASSES]; /* fingerprints of added classes, by class; zero: the class is neither exported nor imported */
+    /* Fingerprints of added classes, by class; zero: the class is neither exported nor imported. */
+    hash128 added[KV_MAX_CLASSES];
 } kv_image_key;
 
 /* Pages of a text: from and to are multiples of KV_PAGE, and text has at least `to` tokens. */
@@ -61,6 +61,15 @@ typedef struct {
     int            n_wishes;
 } kv_wanted;
 int32_t kv_import(kv_prefix *t, const kv_image_key *k, const kv_wanted *w, const pack *const *images, int n_images);
-/* Returns the number of tokens of the image's text. */
-int32_t kv_image_end(const pack *p);
+
+/* Selects the sections of images that a hit at a given length needs, so that the others need not be read. */
+typedef struct {
+    kv_image_key key;
+    int          window[KV_MAX_CLASSES];
+} kv_image_filter;
+kv_image_filter kv_image_filter_of(const kv_prefix *t, const kv_image_key *k);
+/* Returns whether a hit at `end` pages needs the section. x: a kv_image_filter. Any thread may call it. */
+bool kv_image_wants(const void *x, const pack_section *s, int32_t end);
+/* Returns a fingerprint of the added classes that have the last page before `to`; zero: none. */
+hash128 kv_image_added(const kv_prefix *t, const kv_image_key *k, const kv_range *r);
 #endif

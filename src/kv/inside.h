@@ -58,6 +58,7 @@ struct kv_pool {
     const ops  *o;
     queue      *q;
     dev         memory;
+    dev         zeros; /* [slab_bytes], for freed pages; NULL (.p): they are not wiped */
     size_t      slab_bytes;
     int         n_slabs, max_per_slab;
     slab       *slabs;
@@ -125,7 +126,7 @@ bool kv_state_page_bytes(const kv_state_spec *s, size_t *out);
 size_t kv_slab_bytes(const size_t *page_bytes, int n, size_t max_bytes);
 /* Allocates the memory and its slabs, all free. p->slab_bytes and p->max_per_slab are set. Fails unless there is a slab
  * for each of n_classes. kv_pool_free frees what was allocated before a failure. */
-bool       kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, err *e);
+bool       kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, bool wipe, err *e);
 bool       kv_slabs_widen(kv_pool *p, int per_slab, err *e); /* raises max_per_slab to per_slab, if it is less */
 int        kv_page_slab(const kv_pool *p, int32_t id);       /* index of the slab that contains the page */
 page_info *kv_page_info(const kv_pool *p, const page_class *c, int32_t id);

@@ -175,7 +175,7 @@ static bool init_pool(kv_pool *p, const kv_pool_spec *spec, err *e)
     p->slab_bytes = kv_slab_bytes(page, n, bytes);
     for (int i = 0; i < n; i++)
         if ((int)(p->slab_bytes / page[i]) > p->max_per_slab) p->max_per_slab = (int)(p->slab_bytes / page[i]);
-    if (!kv_slabs_init(p, bytes, n, e)) return false;
+    if (!kv_slabs_init(p, bytes, n, spec->wipe, e)) return false;
     if (!init_group(p, 0, spec->n_classes, spec->max_lanes, spec->max_slots, e)) return false;
     for (int i = 0; i < spec->n_classes; i++)
         if (!init_class(p, i, 0, &spec->classes[i], e)) return false;
@@ -205,6 +205,7 @@ void kv_pool_free(kv_pool *p)
     kv_lanes_deinit(p);
     for (int i = 0; i < KV_MAX_CLASSES; i++) free_class(p, i);
     if (p->memory.p) p->o->free(p->o, p->memory);
+    if (p->zeros.p) p->o->free(p->o, p->zeros);
     mem_free(p->slabs);
     mem_free(p->pages);
     mem_free(p->moved);

@@ -91,6 +91,7 @@ typedef struct {
     const kv_state_spec *states;        /* a lane has states of each of these classes */
     int                  n_states;      /* 0: the target has no recurrent layer */
     int                  max_kept_rows; /* per step, all lanes together */
+    bool                 wipe;          /* pages are overwritten with zeros when they are freed; needs a queue */
 } kv_pool_spec;
 
 /* Set *out to the max_bytes of a pool that holds exactly one lane of n_slots, and to the bytes of the kept rows of all

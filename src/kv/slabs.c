@@ -78,7 +78,7 @@ static void clear_pages(page_info *x, size_t n)
     for (size_t i = 0; i < n; i++) x[i] = (page_info){.node = NO_NODE};
 }
 
-bool kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, err *e)
+bool kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, bool wipe, err *e)
 {
     size_t n = max_bytes / p->slab_bytes;
     if (n < (size_t)n_classes)
@@ -96,7 +96,8 @@ bool kv_slabs_init(kv_pool *p, size_t max_bytes, int n_classes, err *e)
         p->slabs[s].cls = NO_CLASS;
         link_slab(p, &p->free_slab, s);
     }
-    return p->o->alloc(p->o, &p->memory, n * p->slab_bytes, e);
+    return p->o->alloc(p->o, &p->memory, n * p->slab_bytes, e) &&
+           (!wipe || p->o->alloc(p->o, &p->zeros, p->slab_bytes, e));
 }
 
 bool kv_slabs_widen(kv_pool *p, int per_slab, err *e)
@@ -172,9 +173,20 @@ static int32_t place_page(kv_pool *p, int cls, page_info **out)
     return page_id(p, c, s, i);
 }
 
-/* Frees a page without references. */
-static void free_page(kv_pool *p, page_class *c, int s)
+/* Enqueues the overwriting of a page that is free from now on. */
+static void wipe_page(kv_pool *p, const page_class *c, int32_t id)
 {
+    const int n = (int)(c->page_bytes / sizeof(float));
+    if (!p->zeros.p) return;
+    assert(p->q);
+    p->o->copy_rows(p->q, dev_at(p->memory, (size_t)id * KV_UNIT), n, p->zeros, n, (dev){0}, 1, n);
+}
+
+/* Frees a page without references. */
+static void free_page(kv_pool *p, page_class *c, int32_t id)
+{
+    int s = kv_page_slab(p, id);
+    wipe_page(p, c, id);
     c->n_used--;
     p->used_bytes -= c->page_bytes;
     if (p->slabs[s].n_used-- == c->per_slab) link_slab(p, &c->open, s);
@@ -202,7 +214,7 @@ void kv_page_unref(kv_pool *p, int cls, int32_t id)
     if (x->node != NO_NODE)
         p->cache.idle(p->cache.ctx, x->node, cls);
     else
-        free_page(p, &p->cls[cls], kv_page_slab(p, id));
+        free_page(p, &p->cls[cls], id);
 }
 
 void kv_page_uncache(kv_pool *p, int cls, int32_t id)
@@ -210,7 +222,7 @@ void kv_page_uncache(kv_pool *p, int cls, int32_t id)
     page_info *x = kv_page_info(p, &p->cls[cls], id);
     assert(x->node != NO_NODE); /* (5) */
     x->node = NO_NODE;
-    if (!x->refs) free_page(p, &p->cls[cls], kv_page_slab(p, id));
+    if (!x->refs) free_page(p, &p->cls[cls], id);
 }
 
 void kv_page_copy(kv_pool *p, int cls, int32_t to, int32_t from)
@@ -258,6 +270,7 @@ static void empty_slab(kv_pool *p, int cls, int s)
         if (!in_use(&x[i])) continue;
         p->moved[i] = place_page(p, cls, &to);
         kv_page_copy(p, cls, p->moved[i], page_id(p, c, s, i));
+        wipe_page(p, c, page_id(p, c, s, i));
         if (x[i].node != NO_NODE) p->cache.moved(p->cache.ctx, x[i].node, cls, p->moved[i]);
         *to  = x[i];
         x[i] = (page_info){.node = NO_NODE};

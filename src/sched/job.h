@@ -24,6 +24,8 @@
 
 #include "tandem.h"
 
+typedef struct tier_load tier_load; /* sched/tier.c */
+
 /* The model that requests are made for. Read by any thread. */
 typedef struct {
     const target  *model;
@@ -72,6 +74,8 @@ struct tandem_job {
     account      *account;    /* NULL when done */
     tandem_job   *next, *prev;           /* in the inbox (next only), then in the queue of its account */
     spec_lane    *lane;                  /* NULL: not admitted, or done */
+    bool          searched;              /* the disk tier was asked for its prompt (sched/tier.h) */
+    tier_load    *load;                  /* request to the disk tier; NULL: none */
     int64_t       mask_work;             /* the part of spec_lane_mask_work that mask_s includes */
     double        mask_s;                /* CPU time of its masks, in seconds */
     double        admitted, first_token; /* clock_s; first_token 0: there was none yet */

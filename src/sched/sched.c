@@ -11,6 +11,7 @@
 #include "sched/masks.h"
 #include "sched/queue.h"
 #include "sched/share.h"
+#include "sched/tier.h"
 
 #include <assert.h>
 #include <math.h>
@@ -65,9 +66,11 @@ struct sched {
     spec_part      *part;    /* [max_lanes] */
     int             n_parts;
     int             rows, prompt_rows; /* without draft tokens */
-    double          row_s;             /* seconds of a prompt row, a moving average */
+    double          load_deadline; /* clock_s until which the next request waits for the disk; INFINITY: none does */
+    double          row_s;         /* seconds of a prompt row, a moving average */
     mask_budget     masks;
     int             calm;          /* steps for which the last choice, no drafts, stays valid */
+    tier           *tier;          /* NULL: none */
     bool            told;          /* some reader is to be woken */
     unsigned        drafters_seen; /* spec_drafter_changes of what is shown */
     tandem_stats    stats;
@@ -143,6 +146,7 @@ static void leave_lane(sched *s, tandem_job *j)
     spec_counts_add(&s->stats.spec, &j->result.usage.spec);
     log_route(s, j, true);
     spec_lane_end(j->lane);
+    if (s->tier) tier_store(s->tier, j);
     s->calm              = 0;
     s->idle[s->n_idle++] = j->lane;
     j->lane              = NULL;
@@ -189,6 +193,8 @@ static void show_drafters(sched *s)
 /* Publishes the statistics, before a reader is woken for what was counted (promise 6). */
 static void show_stats(sched *s)
 {
+    disk_stats on_disk;
+    tier_get_stats(s->tier, &on_disk);
     show_drafters(s);
     kv_prefix_stats tree  = spec_prefix_stats(s->opt.spec);
     tandem_stats   *st    = &s->stats;
@@ -204,6 +210,17 @@ static void show_stats(sched *s)
     st->graphs            = graphs.n;
     st->graph_bytes       = graphs.bytes;
     st->graphs_recorded   = (int64_t)graphs.recorded;
+    st->disk              = (tandem_disk_stats){.entries       = on_disk.entries,
+                                                .bytes         = on_disk.bytes,
+                                                .hits          = on_disk.hits,
+                                                .misses        = on_disk.misses,
+                                                .skipped       = on_disk.skipped,
+                                                .read_bytes    = on_disk.read_bytes,
+                                                .written_bytes = on_disk.written_bytes,
+                                                .written       = on_disk.written,
+                                                .evicted       = on_disk.evicted,
+                                                .removed       = on_disk.removed,
+                                                .failures      = on_disk.failures};
     pthread_mutex_lock(&s->lock);
     s->shown = *st;
     pthread_mutex_unlock(&s->lock);
@@ -216,6 +233,7 @@ static void end_job(sched *s, tandem_job *j)
         leave_lane(s, j);
     else
         j->result.usage.queue_s = s->now - j->submitted;
+    tier_forget(s->tier, j);
     s->stats.finished[j->result.finish]++;
     s->told = true;
     pthread_mutex_lock(&s->lock);
@@ -316,7 +334,9 @@ static bool begin_job(sched *s, tandem_job *j, spec_lane *lane, err *e)
                       .begins    = j->begins,
                       .classes   = s->classes,
                       .class_key = j->kind};
+    tier_images(j, &r);
     if (!spec_lane_begin(lane, &r, &reused, e)) return false;
+    tier_forget(s->tier, j);
     j->result.usage.cached_tokens = (int32_t)reused;
     job_note_progress(j, (int)reused);
     return true;
@@ -344,13 +364,18 @@ static void enter_lane(sched *s, tandem_job *j)
 }
 
 /* Admits requests in the order of the queue. One that does not fit blocks all others, unless nothing runs: then it
- * would wait without end. */
+ * would wait without end. So does one whose prompt is being read from the disk, for a limited time. */
 static void admit_jobs(sched *s)
 {
     tandem_job *j;
+    s->load_deadline = INFINITY;
     while (s->n_idle && (j = queue_next(&s->queue, s->set.max_lanes_per_key))) {
-        err  why = {0};
-        bool ok  = begin_job(s, j, s->idle[s->n_idle - 1], &why);
+        err why = {0};
+        if (!tier_ready(s->tier, j, s->now, s->row_s)) {
+            s->load_deadline = tier_deadline(j);
+            return;
+        }
+        bool ok = begin_job(s, j, s->idle[s->n_idle - 1], &why);
         if (!ok && why.code == ERR_BUSY && s->n_running) return;
         queue_take(&s->queue, j);
         if (ok)
@@ -623,22 +648,24 @@ static void one_step(sched *s)
 }
 
 /* --- the thread ---------------------------------------------------------------------------------*/
-/* Sleeps until the bell rings. The queue is empty: while nothing runs, waiting requests are admitted or refused.
- * Returns true when the thread is to end. */
+/* Sleeps until the bell rings. The queue is empty, or its next request waits for the disk: while nothing runs, other
+ * requests are admitted or refused. Returns true when the thread is to end. */
 static bool wait_for_work(sched *s, unsigned seen)
 {
     pthread_mutex_lock(&s->lock);
     bool over = s->closing && atomic_load(&s->n_live) == 0;
     pthread_mutex_unlock(&s->lock);
     if (over) return true;
-    assert(!s->queue.n);
+    assert(!s->queue.n || s->load_deadline < INFINITY);
     atomic_store(&s->busy_since, 0);
-    bell_wait(&s->bell, seen, -1);
+    bell_wait(&s->bell, seen, s->queue.n ? fmax(s->load_deadline - clock_s(), 0) : -1);
     return false;
 }
 
 static void *engine_main(void *arg)
 {
+    /* Bytes that are copied for the disk between two steps; seconds for the rest when the engine ends. */
+    enum { COPY_PER_STEP = 4 << 20, COPY_WHEN_IDLE = 64 << 20, FINISH_S = 5 };
     sched *s = arg;
     for (;;) {
         unsigned seen = bell_read(&s->bell);
@@ -656,8 +683,10 @@ static void *engine_main(void *arg)
         else
             show_stats(s);
         wake_owner(s);
-        if (!busy && wait_for_work(s, seen)) break;
+        bool more = tier_work(s->tier, busy ? COPY_PER_STEP : COPY_WHEN_IDLE);
+        if (!busy && !more && wait_for_work(s, seen)) break;
     }
+    tier_finish(s->tier, FINISH_S);
     errands_close(&s->errands);
     pthread_mutex_lock(&s->lock);
     s->stopped = true;
@@ -665,6 +694,17 @@ static void *engine_main(void *arg)
     pthread_cond_broadcast(&s->stopped_now);
     pthread_mutex_unlock(&s->lock);
     return NULL;
+}
+
+/* Opens the disk tier. Without it the engine serves all the same. */
+static void open_tier(sched *s)
+{
+    err why = {0};
+    if (!s->opt.cache_dir) return;
+    if (tier_open(&s->tier, s->opt.spec, s->opt.cache_dir, s->opt.cache_bytes, &s->bell, &why))
+        memcpy(s->maker.secret, tier_secret(s->tier), sizeof s->maker.secret);
+    else
+        log_event(LOG_WARN, "cache", "%s; continuing without it", why.text);
 }
 
 static bool start_thread(sched *s, err *e)
@@ -735,6 +775,7 @@ bool sched_new(sched **out, const sched_options *o, err *e)
     pthread_cond_init(&s->stopped_now, NULL);
     if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, o->max_lanes, e) &&
         job_scratch_init(&s->scratch, o->tok, e) && take_lanes(s, e)) {
+        open_tier(s);
         show_stats(s);
         if (start_thread(s, e)) {
             *out = s;
@@ -765,6 +806,7 @@ void sched_free(sched *s)
         sched_shutdown(s, 0);
         pthread_join(s->thread, NULL);
     }
+    tier_close(s->tier);
     while (s->n_idle > 0) spec_lane_free(s->idle[--s->n_idle]);
     routing_recent_deinit(&s->recent);
     errands_deinit(&s->errands);

@@ -24,6 +24,9 @@ typedef struct {
     double        wake_s;      /* as tandem_options.wake_ms, in seconds */
     settings      settings;    /* initial values */
     routing_log  *log;         /* borrowed; NULL: none */
+    const char   *cache_dir;   /* directory of the disk tier; NULL: none. spec/image.h must have a fingerprint */
+    uint64_t      cache_bytes; /* limit of its files */
+    uint64_t      park_bytes;  /* host memory of the tier; 0: none */
     void (*wake)(void *ctx);   /* as tandem_options.wake: called on the engine thread; may be NULL */
     void *wake_ctx;
 } sched_options;

@@ -36,7 +36,8 @@ bool engine_format(const tandem *t, chat_options *out, err *e)
 /* --- opening ------------------------------------------------------------------------------------*/
 void tandem_options_init(tandem_options *o)
 {
-    *o = (tandem_options){.device = "auto", .max_lanes = 32, .kv_type = "f16", .wake_ms = SCHED_WAKE_MS};
+    *o = (tandem_options){
+        .device = "auto", .max_lanes = 32, .kv_type = "f16", .cache_bytes = 10000000000, .wake_ms = SCHED_WAKE_MS};
 }
 
 static bool in_range(const char *name, double x, double min, double max, err *e)
@@ -117,7 +118,12 @@ static bool open_settings(tandem *t, const tandem_options *o, const settings *ch
     return settings_take_environment(s, e) && settings_check(s, e);
 }
 
-static bool wants_fingerprints(const tandem_options *o) { return o->fingerprints || o->routing_log || o->session_dir; }
+/* Returns whether texts are stored and brought back (spec/image.h). */
+static bool wants_images(const tandem_options *o)
+{
+    return (o->cache_dir || o->park_bytes || o->session_dir) && !o->no_prefix;
+}
+static bool wants_fingerprints(const tandem_options *o) { return o->fingerprints || o->routing_log || wants_images(o); }
 
 static bool open_files(tandem *t, const tandem_options *o, const engine_extra *x, err *e)
 {
@@ -143,12 +149,13 @@ static bool open_files(tandem *t, const tandem_options *o, const engine_extra *x
 
 static bool open_lanes(tandem *t, const tandem_options *o, const settings *s, err *e)
 {
-    spec_options so = {.max_lanes   = o->max_lanes,
-                       .kv_type     = t->kv,
-                       .kv_bytes    = (size_t)o->kv_bytes,
-                       .kv_cap      = s->kv_cap,
-                       .no_prefix   = o->no_prefix,
-                       .fingerprint = o->session_dir ? t->info.fingerprint : NULL};
+    spec_options so = {.max_lanes = o->max_lanes,
+                       .kv_type   = t->kv,
+                       .kv_bytes  = (size_t)o->kv_bytes,
+                       .kv_cap    = s->kv_cap,
+                       .no_prefix = o->no_prefix,
+                       .wipe      = o->wipe_pages};
+    if (wants_images(o)) so.fingerprint = t->m.fingerprint;
     return open_loop(&t->m, &so, e);
 }
 
@@ -276,9 +283,12 @@ static bool start_engine(tandem *t, const tandem_options *o, const settings *s, 
                         .step_tokens = t->info.step_tokens,
                         .settings    = *s,
                         .log         = t->log,
+                        .cache_bytes = o->cache_bytes,
+                        .park_bytes  = o->park_bytes,
                         .wake_s      = o->wake_ms / 1e3,
                         .wake        = o->wake,
                         .wake_ctx    = o->wake_ctx};
+    if (o->cache_dir && wants_images(o)) so.cache_dir = keep_name(t, o->cache_dir);
     return sched_new(&t->sched, &so, e);
 }
 

@@ -329,6 +329,15 @@ void life_stats(const server *s, tandem_stats *out)
     add_counts(&out->prefix_hits, &b->prefix_hits, 1);
     add_counts(&out->prefix_misses, &b->prefix_misses, 1);
     add_counts(&out->prefix_evicted, &b->prefix_evicted, 1);
+    add_counts(&out->disk.hits, &b->disk.hits, 1);
+    add_counts(&out->disk.misses, &b->disk.misses, 1);
+    add_counts(&out->disk.skipped, &b->disk.skipped, 1);
+    add_counts(&out->disk.read_bytes, &b->disk.read_bytes, 1);
+    add_counts(&out->disk.written_bytes, &b->disk.written_bytes, 1);
+    add_counts(&out->disk.written, &b->disk.written, 1);
+    add_counts(&out->disk.evicted, &b->disk.evicted, 1);
+    add_counts(&out->disk.removed, &b->disk.removed, 1);
+    add_counts(&out->disk.failures, &b->disk.failures, 1);
     spec_counts_add(&out->spec, &b->spec);
     add_counts(out->routes, b->routes, COUNT(b->routes));
 }

@@ -104,6 +104,10 @@ static void put_kv(json_writer *w, const tandem_stats *s)
     json_member_int(w, "prefix_hits", s->prefix_hits);
     json_member_int(w, "prefix_misses", s->prefix_misses);
     json_member_int(w, "prefix_evicted", s->prefix_evicted);
+    json_member_int(w, "stored_bytes", (int64_t)s->disk.bytes);
+    json_member_int(w, "parked_bytes", (int64_t)s->disk.parked_bytes);
+    json_member_int(w, "stored_hits", s->disk.hits);
+    json_member_int(w, "stored_misses", s->disk.misses);
     json_end(w);
 }
 

@@ -363,6 +363,29 @@ static void put_graphs(page *p, const tandem_stats *s)
            (double)s->graphs_recorded);
 }
 
+static void put_tiers(page *p, const tandem_disk_stats *s)
+{
+    labelled bytes[]   = {{"disk", (double)s->bytes}, {"memory", (double)s->parked_bytes}};
+    labelled lookups[] = {
+        {"hit", (double)(s->hits)}, {"miss", (double)(s->misses - s->skipped)}, {"skipped", (double)s->skipped}};
+    labelled moved[] = {{"read", (double)s->read_bytes}, {"written", (double)s->written_bytes}};
+    labelled files[] = {{"written", (double)s->written},
+                        {"evicted", (double)s->evicted},
+                        {"removed", (double)s->removed},
+                        {"failed", (double)s->failures}};
+    several(p, OURS, "gauge", "stored_bytes", "Bytes of stored texts, on the disk and in host memory.", "tier", bytes,
+            COUNT(bytes));
+    single(p, OURS, "gauge", "stored_entries", "Files in the cache directory.", (double)s->entries);
+    several(p, OURS, "counter", "stored_lookups_total",
+            "Prompts looked up in the stored texts; skipped: computing is faster than reading.", "result", lookups,
+            COUNT(lookups));
+    several(p, OURS, "counter", "stored_moved_bytes_total", "Bytes of stored texts read and written.", "direction",
+            moved, COUNT(moved));
+    several(p, OURS, "counter", "stored_files_total",
+            "Files of stored texts: written, evicted for room, removed as damaged, failed to write.", "event", files,
+            COUNT(files));
+}
+
 /* Writes the positions up to the longest draft so far. */
 static void put_places(page *p, int n_prefixes, const char *name, const char *help, const int64_t *tried,
                        const int64_t *x)
@@ -606,6 +629,7 @@ static void put_all(page *p, const metrics *m, const metrics_view *v)
     put_cache(p, s);
     put_graphs(p, s);
     put_sessions(p, m);
+    put_tiers(p, &s->disk);
     put_speculation(p, s);
     put_routes(p, s);
     put_histograms(p, &m->all);

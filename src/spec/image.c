@@ -22,10 +22,12 @@ static void put_class(buf *b, const kv_class *c)
 static hash128 target_key(const spec *s)
 {
     const target *t = s->t;
+    char          types[KV_TYPES_TEXT];
     buf           b;
     buf_init(&b, 1 << 16);
     buf_printf(&b, "%d %s %s %s %s\n", PACK_VERSION, TANDEM_ARITHMETIC, t->o->name, t->o->kernels ? t->o->kernels : "",
                s->opt.fingerprint);
+    buf_printf(&b, "%s\n", kv_types_text(&s->opt.kv_type, types)); /* sparse attention too */
     buf_printf(&b, "%d %d %d %d\n", KV_PAGE, t->n_layers, t->n_embd, t->n_vocab);
     for (int i = 0; i < t->n_kv_classes; i++) {
         put_class(&b, kv_pool_class(s->kv, i));
@@ -88,6 +90,19 @@ bool spec_image_check(const spec *s, const pack *p, err *e)
 {
     kv_image_key key = spec_image_key(s);
     return spec_has_images(s) ? kv_image_check(s->tree, &key, p, e) : no_images(e);
+}
+
+kv_image_filter spec_image_filter(const spec *s)
+{
+    kv_image_key    key  = spec_image_key(s);
+    kv_image_filter none = {0};
+    return spec_has_images(s) ? kv_image_filter_of(s->tree, &key) : none;
+}
+
+hash128 spec_image_drafters(const spec *s, const kv_range *r)
+{
+    kv_image_key key = spec_image_key(s);
+    return spec_has_images(s) ? kv_image_added(s->tree, &key, r) : (hash128){0};
 }
 
 int32_t import_images(spec *s, const kv_wanted *w, const pack *const *images, int n_images)

@@ -21,9 +21,12 @@ kv_image_key spec_image_key(const spec *s);
 /* Returns the length up to which the prefix cache has all that a hit of this text needs without drafters, in tokens. */
 int32_t spec_cached_len(const spec *s, uint64_t salt, const int32_t *text, int32_t n);
 /* As the functions of kv/image.h; ERR_UNAVAILABLE: there are no images now. */
-bool spec_export_begin(spec *s, const kv_range *r, kv_export **out, err *e);
-bool spec_export_more(spec *s, kv_export *x, size_t max_bytes, bool *done, err *e);
-bool spec_image_check(const spec *s, const pack *p, err *e);
+bool            spec_export_begin(spec *s, const kv_range *r, kv_export **out, err *e);
+bool            spec_export_more(spec *s, kv_export *x, size_t max_bytes, bool *done, err *e);
+bool            spec_image_check(const spec *s, const pack *p, err *e);
+kv_image_filter spec_image_filter(const spec *s); /* as kv_image_filter_of; all zeros without images */
+/* Returns a fingerprint of the drafters that have K/V of the last page before r->to; zero: none. */
+hash128 spec_image_drafters(const spec *s, const kv_range *r);
 /* Adds the images of one text to the prefix cache. Images that spec_image_check refuses are ignored. Returns the length
  * up to which the prefix cache then has the target's part of text[0 .. n - 1], at most n - 1: the next request
  * for this text reuses that much, unless pages are evicted before. */

@@ -116,6 +116,11 @@ void spec_lane_end(spec_lane *l)
     lane_give_pages(l);
 }
 
+spec_lane_text spec_lane_committed(const spec_lane *l)
+{
+    return (spec_lane_text){l->text, l->n_prompt, l->n_cached, l->branch};
+}
+
 int  spec_lane_pending(const spec_lane *l) { return l->n_text - l->n_cached; }
 bool spec_lane_can_draft(const spec_lane *l) { return spec_lane_pending(l) == 1 && l->n_text > l->n_prompt; }
 

@@ -14,7 +14,8 @@ static kv_pool_spec pool_spec(const target *t, const spec_options *o)
                           .max_slots     = o->n_ctx + DRAFT_MAX,
                           .states        = t->state,
                           .n_states      = t->n_states,
-                          .max_kept_rows = max_kept_rows(t)};
+                          .max_kept_rows = max_kept_rows(t),
+                          .wipe          = o->wipe};
 }
 
 bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
@@ -256,7 +257,8 @@ static void find_prefix(spec_lane *l)
     int      n_wishes = make_wishes(l, wish);
     kv_prefix_find(l->s->tree, l->shared.salt, l->text, l->n_prompt, wish, n_wishes, &at);
     if (at) take_prefix(l, at);
-    if (l->s->t->n_states) l->branch = kv_prefix_reach_pages(l->s->tree, l->shared.salt, l->text, l->n_prompt);
+    if (l->s->t->n_states || spec_has_images(l->s))
+        l->branch = kv_prefix_reach_pages(l->s->tree, l->shared.salt, l->text, l->n_prompt);
 }
 
 /* Adds the request's images to the prefix tree, as far as the request needs them. */

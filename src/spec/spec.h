@@ -75,6 +75,7 @@ typedef struct {
     size_t   kv_bytes;   /* limit for all K/V; 0: as much as max_lanes lanes of n_ctx need */
     double   kv_cap;     /* share of the pool that reservations may take; 0: all */
     bool     no_prefix;  /* no prefix cache */
+    bool     wipe;       /* pages are overwritten with zeros when they are freed */
     int32_t  save_every; /* positions of a prompt between saved recurrent states; 0: 4096 */
     /* Identifies the model's files (gguf/fingerprint.h), for spec/image.h. NULL or "": no images. It must live as long
      * as the spec. */
@@ -191,6 +192,14 @@ bool spec_lane_begin(spec_lane *l, const lane_request *r, size_t *n_reused, err 
 /* Ends the request, if one is running: releases its pages, states and reservation. Its counters remain readable until
  * the next spec_lane_begin. */
 void spec_lane_end(spec_lane *l);
+
+/* The text of a lane, and how much of it has K/V; valid until the next spec_lane_begin. */
+typedef struct {
+    const int32_t *token;
+    int32_t        n_prompt, n_cached; /* tokens: of the prompt, with K/V */
+    int32_t        branch;             /* length at which the prompt left the texts in the prefix cache; 0: not known */
+} spec_lane_text;
+spec_lane_text spec_lane_committed(const spec_lane *l);
 
 /* Tokens that a step decided, in order. With n_top >= 0, logprob[i][0] belongs to token[i] itself, and the next n_top
  * to the likeliest tokens. */

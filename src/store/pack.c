@@ -260,9 +260,11 @@ bool pack_read(pack *p, int dir, const char *name, err *e)
 }
 
 /* --- replacing a file ---------------------------------------------------------------------------*/
-static const char leftover[] = ".part-";
-
-bool pack_is_leftover(const char *name) { return !strncmp(name, leftover, sizeof leftover - 1); }
+void pack_temp_name(char out[PACK_TEMP_MAX])
+{
+    static atomic_uint n_names;
+    snprintf(out, PACK_TEMP_MAX, ".part-%ld-%u", (long)getpid(), atomic_fetch_add(&n_names, 1));
+}
 
 static bool write_synced(pack *p, int dir, const char *temp, err *e)
 {
@@ -273,11 +275,8 @@ static bool write_synced(pack *p, int dir, const char *temp, err *e)
     return ok;
 }
 
-bool pack_save(pack *p, int dir, const char *name, err *e)
+bool pack_save_over(pack *p, int dir, const char *temp, const char *name, err *e)
 {
-    static atomic_uint n_saved;
-    char               temp[64];
-    snprintf(temp, sizeof temp, "%s%ld-%u", leftover, (long)getpid(), atomic_fetch_add(&n_saved, 1));
     bool ok = write_synced(p, dir, temp, e);
     if (ok && renameat(dir, temp, dir, name) < 0) ok = err_set(e, ERR_IO, "cannot rename: %s", strerror(errno));
     if (!ok) {
@@ -286,4 +285,11 @@ bool pack_save(pack *p, int dir, const char *name, err *e)
     }
     fsync(dir); /* some file systems cannot; the file itself is safe */
     return true;
+}
+
+bool pack_save(pack *p, int dir, const char *name, err *e)
+{
+    char temp[PACK_TEMP_MAX];
+    pack_temp_name(temp);
+    return pack_save_over(p, dir, temp, name, e);
 }

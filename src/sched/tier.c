@@ -1,0 +1,281 @@
+#include "sched/tier.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "spec/image.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    MAX_TEXTS   = 64,        /* texts that wait to be stored; the oldest is dropped */
+    MAX_WAITING = 256 << 20, /* bytes that wait for the disk thread: then copying pauses */
+    WAIT_MS     = 2000,      /* maximum time that a job waits for the disk, unless computing takes longer */
+};
+
+/* A text that is to be stored. */
+typedef struct text text;
+struct text {
+    uint64_t      salt;
+    int32_t      *token;
+    disk_request *plan;
+    int           at;   /* the cut that is next */
+    int32_t       from; /* pages that are stored or on their way */
+    kv_export    *copy; /* copy of the cut in progress; NULL: none */
+    text         *next;
+};
+
+typedef struct save save;
+struct save {
+    disk_request *r;
+    size_t        bytes;
+    save         *next;
+};
+
+struct tier {
+    spec  *s;
+    disk  *d;
+    bell  *ring;
+    text  *first;
+    int    n_texts;
+    save  *saves;   /* in the hands of the disk thread */
+    size_t waiting; /* bytes of saves */
+};
+
+static void ring_bell(void *ctx) { bell_ring(ctx); }
+
+bool tier_open(tier **out, spec *s, const char *dir, uint64_t max_bytes, bell *ring, err *e)
+{
+    tier        *t = xnew(tier);
+    disk_options o = {.dir = dir, .max_bytes = max_bytes, .on_done = ring_bell, .ctx = ring};
+    *out           = NULL;
+    t->s           = s;
+    t->ring        = ring;
+    if (!disk_open(&t->d, &o, e)) {
+        mem_free(t);
+        return false;
+    }
+    *out = t;
+    return true;
+}
+
+static void drop_text(tier *t)
+{
+    text *x  = t->first;
+    t->first = x->next;
+    t->n_texts--;
+    disk_drop(t->d, x->plan);
+    kv_export_free(x->copy);
+    mem_free(x->token);
+    mem_free(x);
+}
+
+/* Forgets the saves that are done; all of them with `all`. */
+static void drop_saves(tier *t, bool all)
+{
+    for (save **at = &t->saves, *x; (x = *at);) {
+        if (!all && !disk_is_done(t->d, x->r)) {
+            at = &x->next;
+            continue;
+        }
+        *at = x->next;
+        t->waiting -= x->bytes;
+        disk_drop(t->d, x->r);
+        mem_free(x);
+    }
+}
+
+void tier_close(tier *t)
+{
+    if (!t) return;
+    while (t->first) drop_text(t);
+    drop_saves(t, true);
+    disk_close(t->d);
+    mem_free(t);
+}
+
+const uint8_t *tier_secret(const tier *t) { return disk_secret(t->d); }
+
+void tier_get_stats(tier *t, disk_stats *out)
+{
+    *out = (disk_stats){0};
+    if (t) disk_get_stats(t->d, out);
+}
+
+/* --- loading ------------------------------------------------------------------------------------*/
+struct tier_load {
+    disk_request *r;
+    double        deadline;
+};
+
+static void start_load(tier *t, tandem_job *j, double now, double row_s)
+{
+    int32_t n = (int32_t)j->prompt.n, pages = (n - 1) / KV_PAGE;
+    int32_t have = spec_cached_len(t->s, j->salt, j->prompt.p, n);
+    if (pages * KV_PAGE - have < TIER_MIN || j->opt.score_prompt) return;
+    tier_load       *x      = xnew(tier_load);
+    kv_image_filter *filter = xnew(kv_image_filter);
+    *filter                 = spec_image_filter(t->s);
+    x->r                    = disk_request_new(DISK_LOAD, filter->key.target, j->salt, j->prompt.p, pages, KV_PAGE);
+    x->r->have              = have / KV_PAGE;
+    x->r->max_load          = spec_kv_bytes_total(t->s);
+    x->r->page_s            = row_s * KV_PAGE;
+    x->r->wants             = kv_image_wants;
+    x->r->wants_ctx         = filter;
+    x->deadline             = now + fmax(WAIT_MS / 1e3, row_s * (n - have));
+    j->load                 = x;
+    disk_submit(t->d, x->r);
+}
+
+bool tier_ready(tier *t, tandem_job *j, double now, double row_s)
+{
+    if (!t) return true;
+    if (!j->searched) {
+        j->searched = true;
+        start_load(t, j, now, row_s);
+    }
+    tier_load *x = j->load;
+    if (!x || disk_is_done(t->d, x->r)) return true;
+    if (now < x->deadline) return false;
+    log_event(LOG_WARN, "cache", "the disk is slow: a request goes on without it");
+    tier_forget(t, j);
+    return true;
+}
+
+double tier_deadline(const tandem_job *j) { return j->load ? j->load->deadline : INFINITY; }
+
+void tier_images(const tandem_job *j, lane_request *r)
+{
+    const tier_load *x = j->load;
+    if (!x) return;
+    r->images   = (const pack *const *)x->r->image;
+    r->n_images = x->r->n_images;
+}
+
+void tier_forget(tier *t, tandem_job *j)
+{
+    tier_load *x = j->load;
+    if (!x) return;
+    disk_drop(t->d, x->r);
+    mem_free(x);
+    j->load = NULL;
+}
+
+/* --- storing ------------------------------------------------------------------------------------*/
+static void add_cut(disk_request *r, int32_t page)
+{
+    int i = r->n_cuts;
+    while (i > 0 && r->cut[i - 1] > page) i--;
+    if (page < 1 || page > r->n_keys || r->n_cuts == DISK_MAX_CUTS || (i > 0 && r->cut[i - 1] == page)) return;
+    memmove(&r->cut[i + 1], &r->cut[i], (size_t)(r->n_cuts++ - i) * sizeof *r->cut);
+    r->cut[i] = page;
+}
+
+/* Removes cuts that follow another one closely; the last one stays. */
+static void thin_cuts(disk_request *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->n_cuts; i++)
+        if (i == r->n_cuts - 1 || r->cut[i] - (n ? r->cut[n - 1] : 0) >= TIER_MIN / KV_PAGE) r->cut[n++] = r->cut[i];
+    r->n_cuts = n;
+}
+
+static void plan_cuts(tier *t, text *x, const spec_lane_text *l)
+{
+    disk_request *r = x->plan;
+    for (int32_t at = TIER_EVERY; at < l->n_prompt && r->n_cuts < DISK_MAX_CUTS - 3; at += TIER_EVERY)
+        add_cut(r, at / KV_PAGE);
+    add_cut(r, l->branch / KV_PAGE);
+    add_cut(r, (l->n_prompt - 1) / KV_PAGE);
+    add_cut(r, r->n_keys);
+    thin_cuts(r);
+    for (int i = 0; i < r->n_cuts; i++)
+        r->draft[i] = spec_image_drafters(t->s, &(kv_range){x->salt, x->token, 0, r->cut[i] * KV_PAGE});
+}
+
+void tier_store(tier *t, const tandem_job *j)
+{
+    spec_lane_text l = spec_lane_committed(j->lane);
+    int32_t        n = l.n_cached / KV_PAGE;
+    if (!t || n * KV_PAGE < TIER_MIN || !spec_has_images(t->s)) return;
+    if (t->n_texts == MAX_TEXTS) drop_text(t);
+    text *x = xnew(text), **at = &t->first;
+    x->salt  = j->salt;
+    x->token = xnew_n(int32_t, (size_t)n * KV_PAGE);
+    memcpy(x->token, l.token, (size_t)n * KV_PAGE * sizeof *x->token);
+    x->plan = disk_request_new(DISK_PLAN, spec_image_key(t->s).target, x->salt, x->token, n, KV_PAGE);
+    plan_cuts(t, x, &l);
+    while (*at) at = &(*at)->next;
+    *at = x;
+    t->n_texts++;
+    disk_submit(t->d, x->plan);
+}
+
+static void free_copy(void *copy) { kv_export_free(copy); }
+
+/* Passes the finished copy to the disk thread. */
+static void submit_copy(tier *t, text *x, int32_t to)
+{
+    save         *v = xnew(save);
+    disk_request *r = xnew(disk_request);
+    r->kind         = DISK_SAVE;
+    r->n_keys       = x->plan->n_keys;
+    r->key          = xnew_n(hash128, (size_t)r->n_keys);
+    memcpy(r->key, x->plan->key, (size_t)r->n_keys * sizeof *r->key);
+    r->from       = x->from;
+    r->to         = to;
+    r->save_draft = x->plan->draft[x->at];
+    r->save       = kv_export_pack(x->copy);
+    r->save->kind = 1;
+    r->free_pack  = free_copy;
+    r->pack_ctx   = x->copy;
+    *v            = (save){r, pack_bytes(r->save), t->saves};
+    t->saves      = v;
+    t->waiting += v->bytes;
+    x->copy = NULL;
+    x->from = to;
+    x->at++;
+    disk_submit(t->d, r);
+}
+
+/* Copies a part of the next cut that is not stored. A cut that the prefix cache has lost is left out. */
+static void copy_some(tier *t, text *x, size_t max_bytes)
+{
+    disk_request *r    = x->plan;
+    bool          done = false;
+    for (; x->at < r->n_cuts && r->stored[x->at]; x->at++) x->from = r->cut[x->at];
+    if (x->at == r->n_cuts) return;
+    kv_range range = {x->salt, x->token, x->from * KV_PAGE, r->cut[x->at] * KV_PAGE};
+    if (x->copy || spec_export_begin(t->s, &range, &x->copy, NULL))
+        if (spec_export_more(t->s, x->copy, max_bytes, &done, NULL)) {
+            if (done) submit_copy(t, x, r->cut[x->at]);
+            return;
+        }
+    kv_export_free(x->copy);
+    x->copy = NULL;
+    x->at++;
+}
+
+bool tier_work(tier *t, size_t max_bytes)
+{
+    if (!t) return false;
+    drop_saves(t, false);
+    text *x = t->first;
+    if (!x || t->waiting > MAX_WAITING || !disk_is_done(t->d, x->plan)) return false;
+    if (x->at < x->plan->n_cuts)
+        copy_some(t, x, max_bytes);
+    else
+        drop_text(t);
+    return true;
+}
+
+void tier_finish(tier *t, double seconds)
+{
+    double end = clock_s() + seconds;
+    while (t && (t->first || t->saves) && clock_s() < end) {
+        unsigned seen = bell_read(t->ring);
+        if (!tier_work(t, SIZE_MAX) && (t->first || t->saves)) bell_wait(t->ring, seen, end - clock_s());
+    }
+}

@@ -1,0 +1,381 @@
+#include "store/disk.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PAUSE_S = 60 }; /* writing pauses after a failure */
+
+struct disk {
+    disk_options    opt;
+    store_index    *index; /* used by the thread only, except its secret */
+    pthread_t       thread;
+    bool            started;
+    pthread_mutex_t lock;
+    pthread_cond_t  work;
+    disk_request   *first, **end; /* under the lock, as the rest */
+    bool            closing;
+    disk_stats      stats;
+    double          paused_until; /* used by the thread */
+};
+
+/* --- requests -----------------------------------------------------------------------------------*/
+disk_request *disk_request_new(disk_kind kind, hash128 fingerprint, uint64_t salt, const int32_t *text, int32_t n_pages,
+                               int page_tokens)
+{
+    disk_request *r       = xnew(disk_request);
+    uint64_t      root[3] = {fingerprint.lo, fingerprint.hi, salt};
+    hash128       h       = hash128_of(root, sizeof root);
+    r->kind               = kind;
+    r->n_keys             = n_pages;
+    r->key                = xnew_n(hash128, (size_t)n_pages + 1);
+    for (int32_t i = 0; i < n_pages; i++) {
+        h         = hash128_join(h, text + (size_t)i * (size_t)page_tokens, (size_t)page_tokens * sizeof *text);
+        r->key[i] = h;
+    }
+    return r;
+}
+
+static void drop_images(disk_request *r)
+{
+    for (int i = 0; i < r->n_images; i++) {
+        pack_deinit(r->image[i]);
+        mem_free(r->image[i]);
+    }
+    mem_free(r->image);
+    r->image    = NULL;
+    r->n_images = 0;
+    r->end      = 0;
+}
+
+static void free_request(disk_request *r)
+{
+    drop_images(r);
+    if (r->free_pack) r->free_pack(r->pack_ctx);
+    mem_free(r->wants_ctx);
+    mem_free(r->key);
+    mem_free(r);
+}
+
+void disk_submit(disk *d, disk_request *r)
+{
+    pthread_mutex_lock(&d->lock);
+    disk_request **at = &d->first;
+    if (r->kind == DISK_LOAD) /* after other loads, before the rest */
+        while (*at && (*at)->kind == DISK_LOAD) at = &(*at)->next;
+    else
+        at = d->end;
+    r->next = *at;
+    *at     = r;
+    if (!r->next) d->end = &r->next;
+    pthread_cond_signal(&d->work);
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool disk_is_done(disk *d, disk_request *r)
+{
+    pthread_mutex_lock(&d->lock);
+    bool done = r->done;
+    pthread_mutex_unlock(&d->lock);
+    return done;
+}
+
+static void unlink_request(disk *d, disk_request *r)
+{
+    disk_request **at = &d->first;
+    while (*at && *at != r) at = &(*at)->next;
+    if (!*at) return;
+    *at = r->next;
+    if (!*at) d->end = at;
+}
+
+void disk_drop(disk *d, disk_request *r)
+{
+    if (!r) return;
+    pthread_mutex_lock(&d->lock);
+    bool busy  = r->running;
+    r->dropped = true;
+    if (!busy && !r->done) unlink_request(d, r);
+    pthread_mutex_unlock(&d->lock);
+    if (!busy) free_request(r);
+}
+
+/* --- loading ------------------------------------------------------------------------------------*/
+enum { MAX_CHAIN = 512 };
+
+/* Finds the entries of the longest stored beginning that has at most max pages, the last one first. Returns their
+ * number. */
+static int find_chain(disk *d, const disk_request *r, int32_t max, index_entry *chain)
+{
+    for (int32_t k = max; k > r->have; k--) {
+        int n = 0;
+        if (!index_find(d->index, r->key[k - 1], &chain[0]) || chain[0].to != k) continue;
+        while (chain[n++].to > r->have) {
+            if (hash128_is_zero(chain[n - 1].parent)) return n;
+            if (n == MAX_CHAIN || !index_find(d->index, chain[n - 1].parent, &chain[n]) || chain[n].to < 1 ||
+                chain[n].to >= chain[n - 1].to || !hash128_equal(chain[n].key, r->key[chain[n].to - 1])) {
+                n = 0;
+                break;
+            }
+        }
+        if (n > 1) return n - 1; /* the last one is not needed: it ends within `have` */
+    }
+    return 0;
+}
+
+/* Opens the file of the entry and loads the sections that are wanted. */
+static bool load_entry(disk *d, disk_request *r, const index_entry *x, int32_t end, pack *p, err *e)
+{
+    char name[INDEX_NAME_MAX];
+    index_file_name(x->key, name);
+    int fd = openat(index_dir(d->index), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return err_set(e, ERR_NOT_FOUND, "cannot open '%s': %s", name, strerror(errno));
+    bool ok = pack_open(p, fd, e);
+    for (int i = 0; ok && i < p->n; i++) {
+        if (!r->wants(r->wants_ctx, &p->section[i], end)) continue;
+        ok = r->loaded + p->section[i].bytes <= r->max_load ||
+             err_set(e, ERR_TOO_LARGE, "the stored text is larger than the K/V cache");
+        ok = ok && pack_load(p, fd, i, e);
+        r->loaded += p->section[i].bytes;
+    }
+    close(fd);
+    if (!ok) pack_deinit(p);
+    return ok || err_wrap(e, "%s", name);
+}
+
+/* Returns whether reading the chain takes longer than computing its text, as measured so far. */
+static bool is_slower(disk *d, const disk_request *r, const index_entry *chain, int n)
+{
+    enum { ENOUGH = 64 << 20 }; /* bytes of reading before the rate is known */
+    uint64_t bytes = 0;
+    for (int i = 0; i < n; i++) bytes += chain[i].bytes;
+    pthread_mutex_lock(&d->lock);
+    double rate =
+        d->stats.read_bytes > ENOUGH && d->stats.read_s > 0 ? (double)d->stats.read_bytes / d->stats.read_s : 0;
+    pthread_mutex_unlock(&d->lock);
+    return rate > 0 && r->page_s > 0 && (double)bytes / rate > r->page_s * (chain[0].to - r->have);
+}
+
+/* Removes an entry whose file is damaged, or was removed by another process. */
+static void remove_damaged(disk *d, const index_entry *x, const err *why)
+{
+    index_remove(d->index, x->key, NULL);
+    if (why->code == ERR_NOT_FOUND) return;
+    log_event(LOG_WARN, "cache", "a file was removed: %s", why->text);
+    pthread_mutex_lock(&d->lock);
+    d->stats.removed++;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Loads the files of the chain, the first one of the text first. On failure the damaged one is removed. */
+static bool load_chain(disk *d, disk_request *r, const index_entry *chain, int n)
+{
+    err why   = {0};
+    r->image  = xnew_n(pack *, (size_t)n);
+    r->loaded = 0;
+    for (int i = n - 1; i >= 0; i--) {
+        pack *p = xnew(pack);
+        if (!load_entry(d, r, &chain[i], chain[0].to, p, &why)) {
+            mem_free(p);
+            drop_images(r);
+            if (why.code == ERR_FORMAT || why.code == ERR_NOT_FOUND) remove_damaged(d, &chain[i], &why);
+            return false;
+        }
+        r->image[r->n_images++] = p;
+    }
+    r->end = chain[0].to;
+    return true;
+}
+
+static void touch_chain(disk *d, const index_entry *chain, int n)
+{
+    hash128 key[MAX_CHAIN];
+    for (int i = 0; i < n; i++) key[i] = chain[n - 1 - i].key; /* parents are used later than their children */
+    index_touch(d->index, key, n, NULL);
+}
+
+static void run_load(disk *d, disk_request *r)
+{
+    enum { TRIES = 8 }; /* each removes a damaged entry */
+    index_entry *chain = xnew_n(index_entry, MAX_CHAIN);
+    double       start = clock_s();
+    bool         ok = false, slower = false;
+    for (int i = 0, n; i < TRIES && !ok && !slower && (n = find_chain(d, r, r->n_keys, chain)) > 0; i++) {
+        slower = is_slower(d, r, chain, n);
+        ok     = !slower && load_chain(d, r, chain, n);
+        if (ok) touch_chain(d, chain, n);
+    }
+    mem_free(chain);
+    pthread_mutex_lock(&d->lock);
+    d->stats.hits += ok;
+    d->stats.misses += !ok;
+    d->stats.skipped += slower;
+    if (ok) d->stats.read_bytes += (int64_t)r->loaded;
+    if (ok) d->stats.read_s += clock_s() - start;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* --- saving -------------------------------------------------------------------------------------*/
+static void run_plan(disk *d, disk_request *r)
+{
+    hash128 key[DISK_MAX_CUTS];
+    int     n = 0;
+    for (int i = r->n_cuts; i-- > 0;) {
+        index_entry x;
+        if (!index_find(d->index, r->key[r->cut[i] - 1], &x)) continue;
+        r->stored[i] = hash128_is_zero(r->draft[i]) || hash128_equal(r->draft[i], x.draft);
+        if (r->stored[i])
+            key[n++] = x.key;
+        else
+            index_remove(d->index, x.key, NULL); /* its replacement has the drafter's part */
+    }
+    if (n) index_touch(d->index, key, n, NULL);
+}
+
+static void note_failure(disk *d, const err *why)
+{
+    log_event(LOG_WARN, "cache", "%s; nothing is written for %d s", why->text, PAUSE_S);
+    d->paused_until = clock_s() + PAUSE_S;
+    pthread_mutex_lock(&d->lock);
+    d->stats.failures++;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static bool save_file(disk *d, disk_request *r, const index_entry *x, const char *temp, err *e)
+{
+    char name[INDEX_NAME_MAX];
+    index_file_name(x->key, name);
+    return pack_save_over(r->save, index_dir(d->index), temp, name, e) && index_complete(d->index, x->key, e);
+}
+
+static void run_save(disk *d, disk_request *r)
+{
+    err         why = {0};
+    bool        added;
+    char        temp[PACK_TEMP_MAX];
+    index_entry x = {.key = r->key[r->to - 1], .draft = r->save_draft, .to = r->to, .bytes = pack_bytes(r->save)};
+    if (r->from) x.parent = r->key[r->from - 1];
+    if (clock_s() < d->paused_until) return;
+    pack_temp_name(temp);
+    if (!index_add(d->index, &x, d->opt.max_bytes, temp, &added, &why)) {
+        note_failure(d, &why);
+        return;
+    }
+    if (!added) return;
+    r->saved = save_file(d, r, &x, temp, &why);
+    if (!r->saved) {
+        index_remove(d->index, x.key, NULL);
+        note_failure(d, &why);
+        return;
+    }
+    pthread_mutex_lock(&d->lock);
+    d->stats.written++;
+    d->stats.written_bytes += (int64_t)x.bytes;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* --- the thread ---------------------------------------------------------------------------------*/
+static void run_request(disk *d, disk_request *r)
+{
+    if (r->kind == DISK_LOAD)
+        run_load(d, r);
+    else if (r->kind == DISK_PLAN)
+        run_plan(d, r);
+    else
+        run_save(d, r);
+}
+
+static void set_stats(disk *d, index_stats s)
+{
+    d->stats.bytes   = s.bytes;
+    d->stats.entries = s.entries;
+    d->stats.evicted = s.evicted;
+}
+
+/* Takes the next request; NULL: the thread is to end. Called and returns with the lock held. */
+static disk_request *take_request(disk *d)
+{
+    while (!d->first && !d->closing) pthread_cond_wait(&d->work, &d->lock);
+    disk_request *r = d->closing ? NULL : d->first;
+    if (!r) return NULL;
+    d->first = r->next;
+    if (!d->first) d->end = &d->first;
+    r->running = true;
+    return r;
+}
+
+static void *disk_main(void *arg)
+{
+    disk *d = arg;
+    pthread_mutex_lock(&d->lock);
+    for (disk_request *r; (r = take_request(d));) {
+        pthread_mutex_unlock(&d->lock);
+        run_request(d, r);
+        index_stats now = index_get_stats(d->index);
+        pthread_mutex_lock(&d->lock);
+        set_stats(d, now);
+        r->running   = false;
+        r->done      = true;
+        bool dropped = r->dropped;
+        pthread_mutex_unlock(&d->lock);
+        if (dropped)
+            free_request(r);
+        else if (d->opt.on_done)
+            d->opt.on_done(d->opt.ctx);
+        pthread_mutex_lock(&d->lock);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+bool disk_open(disk **out, const disk_options *o, err *e)
+{
+    disk *d = xnew(disk);
+    *out    = NULL;
+    d->opt  = *o;
+    d->end  = &d->first;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->work, NULL);
+    if (index_open(&d->index, o->dir, e)) {
+        set_stats(d, index_get_stats(d->index));
+        d->started = thread_start(&d->thread, disk_main, d);
+        if (d->started) {
+            *out = d;
+            return true;
+        }
+        err_set(e, ERR_UNAVAILABLE, "cannot start the disk thread");
+    }
+    disk_close(d);
+    return false;
+}
+
+void disk_close(disk *d)
+{
+    if (!d) return;
+    pthread_mutex_lock(&d->lock);
+    d->closing = true;
+    pthread_cond_signal(&d->work);
+    pthread_mutex_unlock(&d->lock);
+    if (d->started) pthread_join(d->thread, NULL);
+    assert(!d->first);
+    index_close(d->index);
+    pthread_cond_destroy(&d->work);
+    pthread_mutex_destroy(&d->lock);
+    mem_free(d);
+}
+
+const uint8_t *disk_secret(const disk *d) { return index_secret(d->index); }
+
+void disk_get_stats(disk *d, disk_stats *out)
+{
+    pthread_mutex_lock(&d->lock);
+    *out = d->stats;
+    pthread_mutex_unlock(&d->lock);
+}
