@@ -212,6 +212,7 @@ static void show_stats(sched *s)
     st->graphs_recorded   = (int64_t)graphs.recorded;
     st->disk              = (tandem_disk_stats){.entries       = on_disk.entries,
                                                 .bytes         = on_disk.bytes,
+                                                .parked_bytes  = on_disk.parked_bytes,
                                                 .hits          = on_disk.hits,
                                                 .misses        = on_disk.misses,
                                                 .skipped       = on_disk.skipped,
@@ -696,15 +697,18 @@ static void *engine_main(void *arg)
     return NULL;
 }
 
-/* Opens the disk tier. Without it the engine serves all the same. */
+/* Opens the tiers below the prefix cache. The engine serves also without them. */
 static void open_tier(sched *s)
 {
-    err why = {0};
-    if (!s->opt.cache_dir) return;
-    if (tier_open(&s->tier, s->opt.spec, s->opt.cache_dir, s->opt.cache_bytes, &s->bell, &why))
-        memcpy(s->maker.secret, tier_secret(s->tier), sizeof s->maker.secret);
-    else
+    tier_options o   = {s->opt.cache_dir, s->opt.cache_bytes, s->opt.park_bytes};
+    err          why = {0};
+    bool         ok  = (!o.dir && !o.park_bytes) || tier_open(&s->tier, s->opt.spec, &o, &s->bell, &why);
+    if (!ok) {
         log_event(LOG_WARN, "cache", "%s; continuing without it", why.text);
+        o.dir = NULL;
+        if (o.park_bytes) tier_open(&s->tier, s->opt.spec, &o, &s->bell, NULL);
+    }
+    if (s->tier && tier_secret(s->tier)) memcpy(s->maker.secret, tier_secret(s->tier), sizeof s->maker.secret);
 }
 
 static bool start_thread(sched *s, err *e)

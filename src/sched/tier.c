@@ -38,6 +38,7 @@ struct tier {
     spec  *s;
     disk  *d;
     bell  *ring;
+    bool   only_memory; /* there is no directory */
     text  *first;
     int    n_texts;
     save  *saves;   /* in the hands of the disk thread */
@@ -46,13 +47,15 @@ struct tier {
 
 static void ring_bell(void *ctx) { bell_ring(ctx); }
 
-bool tier_open(tier **out, spec *s, const char *dir, uint64_t max_bytes, bell *ring, err *e)
+bool tier_open(tier **out, spec *s, const tier_options *opt, bell *ring, err *e)
 {
     tier        *t = xnew(tier);
-    disk_options o = {.dir = dir, .max_bytes = max_bytes, .on_done = ring_bell, .ctx = ring};
+    disk_options o = {
+        .dir = opt->dir, .max_bytes = opt->max_bytes, .park_bytes = opt->park_bytes, .on_done = ring_bell, .ctx = ring};
     *out           = NULL;
     t->s           = s;
     t->ring        = ring;
+    t->only_memory = !opt->dir;
     if (!disk_open(&t->d, &o, e)) {
         mem_free(t);
         return false;
@@ -150,7 +153,7 @@ void tier_images(const tandem_job *j, lane_request *r)
 {
     const tier_load *x = j->load;
     if (!x) return;
-    r->images   = (const pack *const *)x->r->image;
+    r->images   = x->r->image;
     r->n_images = x->r->n_images;
 }
 
@@ -258,11 +261,16 @@ static void copy_some(tier *t, text *x, size_t max_bytes)
     x->at++;
 }
 
+/* Returns whether the K/V cache is so full that idle pages are likely to be evicted. Before that, parking them in host
+ * memory is of no use. */
+static bool is_full(const tier *t) { return spec_prefix_stats(t->s).bytes > spec_kv_bytes_total(t->s) / 2; }
+
 bool tier_work(tier *t, size_t max_bytes)
 {
     if (!t) return false;
     drop_saves(t, false);
     text *x = t->first;
+    if (t->only_memory && !is_full(t)) return false;
     if (!x || t->waiting > MAX_WAITING || !disk_is_done(t->d, x->plan)) return false;
     if (x->at < x->plan->n_cuts)
         copy_some(t, x, max_bytes);
@@ -274,7 +282,7 @@ bool tier_work(tier *t, size_t max_bytes)
 void tier_finish(tier *t, double seconds)
 {
     double end = clock_s() + seconds;
-    while (t && (t->first || t->saves) && clock_s() < end) {
+    while (t && !t->only_memory && (t->first || t->saves) && clock_s() < end) {
         unsigned seen = bell_read(t->ring);
         if (!tier_work(t, SIZE_MAX) && (t->first || t->saves)) bell_wait(t->ring, seen, end - clock_s());
     }

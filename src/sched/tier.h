@@ -1,4 +1,5 @@
-/* sched/tier.h - the disk tier of the prefix cache: loads the beginnings of prompts, stores texts that ended.
+/* sched/tier.h - the tiers below the prefix cache, host memory and disk: loads the beginnings of prompts, stores texts
+ * that ended.
  *
  *      a job waits ---> tier_ready asks the disk thread ---> packs are read while other requests run ---> admission
  *      a job ends  ---> tier_store remembers its text ---> tier_work copies new pages between steps ---> disk thread
@@ -17,11 +18,17 @@ typedef struct tier tier;
 
 enum { TIER_EVERY = 4096, TIER_MIN = 64 }; /* tokens; less than TIER_MIN are not worth a file or a read */
 
-/* Opens the directory. s has images (spec/image.h). `ring` is rung when a request to the disk is done. *out is NULL on
- * failure: errors as disk_open. */
-bool           tier_open(tier **out, spec *s, const char *dir, uint64_t max_bytes, bell *ring, err *e);
+typedef struct {
+    const char *dir;        /* NULL: no directory */
+    uint64_t    max_bytes;  /* limit of its files */
+    uint64_t    park_bytes; /* limit of the host memory; 0: none */
+} tier_options;
+/* Opens the tiers. s has images (spec/image.h). `ring` is rung when a request to the disk is done. *out is NULL on
+ * failure: errors as disk_open. Without a directory, texts are copied only while the K/V cache is more than half full:
+ * others are not likely to be evicted. */
+bool           tier_open(tier **out, spec *s, const tier_options *o, bell *ring, err *e);
 void           tier_close(tier *t);        /* after tier_finish, or when nothing was stored; accepts NULL */
-const uint8_t *tier_secret(const tier *t); /* [INDEX_SECRET]: the key of the tenants' salts */
+const uint8_t *tier_secret(const tier *t); /* [INDEX_SECRET]: the key of the tenants' salts; NULL: no directory */
 
 /* Returns whether the job may be admitted: what the disk has of its prompt was read, or nothing is to be read, or it
  * takes too long. The first call starts the search. row_s: seconds of a prompt row; 0: not known. t NULL: true. */

@@ -15,7 +15,8 @@ enum { PAUSE_S = 60 }; /* writing pauses after a failure */
 
 struct disk {
     disk_options    opt;
-    store_index    *index; /* used by the thread only, except its secret */
+    store_index    *index;  /* used by the thread only, except its secret; NULL: no directory */
+    store_memory   *memory; /* NULL: none */
     pthread_t       thread;
     bool            started;
     pthread_mutex_t lock;
@@ -43,21 +44,27 @@ disk_request *disk_request_new(disk_kind kind, hash128 fingerprint, uint64_t sal
     return r;
 }
 
-static void drop_images(disk_request *r)
+static void drop_images(disk *d, disk_request *r)
 {
     for (int i = 0; i < r->n_images; i++) {
-        pack_deinit(r->image[i]);
-        mem_free(r->image[i]);
+        if (r->taken[i]) {
+            memory_return(d->memory, r->taken[i]);
+            continue;
+        }
+        pack_deinit((pack *)r->image[i]);
+        mem_free((pack *)r->image[i]);
     }
     mem_free(r->image);
+    mem_free(r->taken);
     r->image    = NULL;
+    r->taken    = NULL;
     r->n_images = 0;
     r->end      = 0;
 }
 
-static void free_request(disk_request *r)
+static void free_request(disk *d, disk_request *r)
 {
-    drop_images(r);
+    drop_images(d, r);
     if (r->free_pack) r->free_pack(r->pack_ctx);
     mem_free(r->wants_ctx);
     mem_free(r->key);
@@ -104,11 +111,16 @@ void disk_drop(disk *d, disk_request *r)
     r->dropped = true;
     if (!busy && !r->done) unlink_request(d, r);
     pthread_mutex_unlock(&d->lock);
-    if (!busy) free_request(r);
+    if (!busy) free_request(d, r);
 }
 
 /* --- loading ------------------------------------------------------------------------------------*/
 enum { MAX_CHAIN = 512 };
+
+static bool find_entry(disk *d, hash128 key, index_entry *out)
+{
+    return (d->memory && memory_find(d->memory, key, out)) || (d->index && index_find(d->index, key, out));
+}
 
 /* Finds the entries of the longest stored beginning that has at most max pages, the last one first. Returns their
  * number. */
@@ -116,10 +128,10 @@ static int find_chain(disk *d, const disk_request *r, int32_t max, index_entry *
 {
     for (int32_t k = max; k > r->have; k--) {
         int n = 0;
-        if (!index_find(d->index, r->key[k - 1], &chain[0]) || chain[0].to != k) continue;
+        if (!find_entry(d, r->key[k - 1], &chain[0]) || chain[0].to != k) continue;
         while (chain[n++].to > r->have) {
             if (hash128_is_zero(chain[n - 1].parent)) return n;
-            if (n == MAX_CHAIN || !index_find(d->index, chain[n - 1].parent, &chain[n]) || chain[n].to < 1 ||
+            if (n == MAX_CHAIN || !find_entry(d, chain[n - 1].parent, &chain[n]) || chain[n].to < 1 ||
                 chain[n].to >= chain[n - 1].to || !hash128_equal(chain[n].key, r->key[chain[n].to - 1])) {
                 n = 0;
                 break;
@@ -135,6 +147,7 @@ static bool load_entry(disk *d, disk_request *r, const index_entry *x, int32_t e
 {
     char name[INDEX_NAME_MAX];
     index_file_name(x->key, name);
+    if (!d->index) return err_set(e, ERR_UNAVAILABLE, "an entry has left the memory");
     int fd = openat(index_dir(d->index), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return err_set(e, ERR_NOT_FOUND, "cannot open '%s': %s", name, strerror(errno));
     bool ok = pack_open(p, fd, e);
@@ -155,7 +168,10 @@ static bool is_slower(disk *d, const disk_request *r, const index_entry *chain, 
 {
     enum { ENOUGH = 64 << 20 }; /* bytes of reading before the rate is known */
     uint64_t bytes = 0;
-    for (int i = 0; i < n; i++) bytes += chain[i].bytes;
+    for (int i = 0; i < n; i++) {
+        index_entry x;
+        if (!d->memory || !memory_find(d->memory, chain[i].key, &x)) bytes += chain[i].bytes;
+    }
     pthread_mutex_lock(&d->lock);
     double rate =
         d->stats.read_bytes > ENOUGH && d->stats.read_s > 0 ? (double)d->stats.read_bytes / d->stats.read_s : 0;
@@ -174,22 +190,33 @@ static void remove_damaged(disk *d, const index_entry *x, const err *why)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Loads the files of the chain, the first one of the text first. On failure the damaged one is removed. */
+/* Adds an entry of the chain to the images, from memory or from its file. */
+static bool add_image(disk *d, disk_request *r, const index_entry *x, int32_t end, err *e)
+{
+    parked *there = d->memory ? memory_take(d->memory, x->key) : NULL;
+    pack   *p     = there ? NULL : xnew(pack);
+    if (!there && !load_entry(d, r, x, end, p, e)) {
+        mem_free(p);
+        return false;
+    }
+    r->taken[r->n_images]   = there;
+    r->image[r->n_images++] = there ? memory_pack(there) : p;
+    return true;
+}
+
+/* Loads the entries of the chain, the first one of the text first. On failure a damaged one is removed. */
 static bool load_chain(disk *d, disk_request *r, const index_entry *chain, int n)
 {
     err why   = {0};
-    r->image  = xnew_n(pack *, (size_t)n);
+    r->image  = xnew_n(const pack *, (size_t)n);
+    r->taken  = xnew_n(parked *, (size_t)n);
     r->loaded = 0;
-    for (int i = n - 1; i >= 0; i--) {
-        pack *p = xnew(pack);
-        if (!load_entry(d, r, &chain[i], chain[0].to, p, &why)) {
-            mem_free(p);
-            drop_images(r);
+    for (int i = n - 1; i >= 0; i--)
+        if (!add_image(d, r, &chain[i], chain[0].to, &why)) {
+            drop_images(d, r);
             if (why.code == ERR_FORMAT || why.code == ERR_NOT_FOUND) remove_damaged(d, &chain[i], &why);
             return false;
         }
-        r->image[r->n_images++] = p;
-    }
     r->end = chain[0].to;
     return true;
 }
@@ -210,7 +237,7 @@ static void run_load(disk *d, disk_request *r)
     for (int i = 0, n; i < TRIES && !ok && !slower && (n = find_chain(d, r, r->n_keys, chain)) > 0; i++) {
         slower = is_slower(d, r, chain, n);
         ok     = !slower && load_chain(d, r, chain, n);
-        if (ok) touch_chain(d, chain, n);
+        if (ok && d->index) touch_chain(d, chain, n);
     }
     mem_free(chain);
     pthread_mutex_lock(&d->lock);
@@ -229,14 +256,15 @@ static void run_plan(disk *d, disk_request *r)
     int     n = 0;
     for (int i = r->n_cuts; i-- > 0;) {
         index_entry x;
-        if (!index_find(d->index, r->key[r->cut[i] - 1], &x)) continue;
+        hash128     k = r->key[r->cut[i] - 1];
+        if (d->index ? !index_find(d->index, k, &x) : !memory_find(d->memory, k, &x)) continue;
         r->stored[i] = hash128_is_zero(r->draft[i]) || hash128_equal(r->draft[i], x.draft);
         if (r->stored[i])
             key[n++] = x.key;
-        else
+        else if (d->index)
             index_remove(d->index, x.key, NULL); /* its replacement has the drafter's part */
     }
-    if (n) index_touch(d->index, key, n, NULL);
+    if (n && d->index) index_touch(d->index, key, n, NULL);
 }
 
 static void note_failure(disk *d, const err *why)
@@ -255,30 +283,39 @@ static bool save_file(disk *d, disk_request *r, const index_entry *x, const char
     return pack_save_over(r->save, index_dir(d->index), temp, name, e) && index_complete(d->index, x->key, e);
 }
 
-static void run_save(disk *d, disk_request *r)
+static void write_entry(disk *d, disk_request *r, const index_entry *x)
 {
-    err         why = {0};
-    bool        added;
-    char        temp[PACK_TEMP_MAX];
-    index_entry x = {.key = r->key[r->to - 1], .draft = r->save_draft, .to = r->to, .bytes = pack_bytes(r->save)};
-    if (r->from) x.parent = r->key[r->from - 1];
+    err  why = {0};
+    bool added;
+    char temp[PACK_TEMP_MAX];
     if (clock_s() < d->paused_until) return;
     pack_temp_name(temp);
-    if (!index_add(d->index, &x, d->opt.max_bytes, temp, &added, &why)) {
+    if (!index_add(d->index, x, d->opt.max_bytes, temp, &added, &why)) {
         note_failure(d, &why);
         return;
     }
     if (!added) return;
-    r->saved = save_file(d, r, &x, temp, &why);
+    r->saved = save_file(d, r, x, temp, &why);
     if (!r->saved) {
-        index_remove(d->index, x.key, NULL);
+        index_remove(d->index, x->key, NULL);
         note_failure(d, &why);
         return;
     }
     pthread_mutex_lock(&d->lock);
     d->stats.written++;
-    d->stats.written_bytes += (int64_t)x.bytes;
+    d->stats.written_bytes += (int64_t)x->bytes;
     pthread_mutex_unlock(&d->lock);
+}
+
+static void run_save(disk *d, disk_request *r)
+{
+    index_entry x = {.key = r->key[r->to - 1], .draft = r->save_draft, .to = r->to, .bytes = pack_bytes(r->save)};
+    if (r->from) x.parent = r->key[r->from - 1];
+    if (d->index) write_entry(d, r, &x);
+    if (d->memory && memory_add(d->memory, &x, r->save, r->free_pack, r->pack_ctx)) {
+        r->free_pack = NULL; /* the memory has it now */
+        r->saved     = true;
+    }
 }
 
 /* --- the thread ---------------------------------------------------------------------------------*/
@@ -292,11 +329,19 @@ static void run_request(disk *d, disk_request *r)
         run_save(d, r);
 }
 
+/* Returns the sums of the directory; zeros without one. */
+static index_stats directory_stats(disk *d)
+{
+    index_stats none = {0};
+    return d->index ? index_get_stats(d->index) : none;
+}
+
 static void set_stats(disk *d, index_stats s)
 {
-    d->stats.bytes   = s.bytes;
-    d->stats.entries = s.entries;
-    d->stats.evicted = s.evicted;
+    d->stats.parked_bytes = d->memory ? memory_bytes(d->memory) : 0;
+    d->stats.bytes        = s.bytes;
+    d->stats.entries      = s.entries;
+    d->stats.evicted      = s.evicted;
 }
 
 /* Takes the next request; NULL: the thread is to end. Called and returns with the lock held. */
@@ -318,7 +363,7 @@ static void *disk_main(void *arg)
     for (disk_request *r; (r = take_request(d));) {
         pthread_mutex_unlock(&d->lock);
         run_request(d, r);
-        index_stats now = index_get_stats(d->index);
+        index_stats now = directory_stats(d);
         pthread_mutex_lock(&d->lock);
         set_stats(d, now);
         r->running   = false;
@@ -326,7 +371,7 @@ static void *disk_main(void *arg)
         bool dropped = r->dropped;
         pthread_mutex_unlock(&d->lock);
         if (dropped)
-            free_request(r);
+            free_request(d, r);
         else if (d->opt.on_done)
             d->opt.on_done(d->opt.ctx);
         pthread_mutex_lock(&d->lock);
@@ -343,8 +388,9 @@ bool disk_open(disk **out, const disk_options *o, err *e)
     d->end  = &d->first;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->work, NULL);
-    if (index_open(&d->index, o->dir, e)) {
-        set_stats(d, index_get_stats(d->index));
+    if (o->park_bytes) d->memory = memory_new(o->park_bytes);
+    if (!o->dir || index_open(&d->index, o->dir, e)) {
+        set_stats(d, directory_stats(d));
         d->started = thread_start(&d->thread, disk_main, d);
         if (d->started) {
             *out = d;
@@ -366,12 +412,13 @@ void disk_close(disk *d)
     if (d->started) pthread_join(d->thread, NULL);
     assert(!d->first);
     index_close(d->index);
+    memory_free(d->memory);
     pthread_cond_destroy(&d->work);
     pthread_mutex_destroy(&d->lock);
     mem_free(d);
 }
 
-const uint8_t *disk_secret(const disk *d) { return index_secret(d->index); }
+const uint8_t *disk_secret(const disk *d) { return d->index ? index_secret(d->index) : NULL; }
 
 void disk_get_stats(disk *d, disk_stats *out)
 {

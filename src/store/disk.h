@@ -1,4 +1,5 @@
-/* store/disk.h - the disk tier: a thread that finds, reads and writes packs in a directory (store/index.h).
+/* store/disk.h - the tiers below the prefix cache: a thread that finds, reads and writes packs in host memory
+ * (store/memory.h) and in a directory (store/index.h). Either may be missing.
  *
  *      engine thread: disk_submit(request) ---> disk thread: index, files ---> request.done, on_done rings
  *
@@ -6,18 +7,19 @@
  * fingerprint of the model (disk_keys). A request is one of:
  *   DISK_LOAD  finds the longest stored beginning of a text and reads its packs. A file that is damaged is removed.
  *   DISK_PLAN  finds out which of several lengths of a text are not stored yet, and marks the others as used.
- *   DISK_SAVE  writes a pack, unless there is such an entry, and removes old ones for it.
+ *   DISK_SAVE  writes a pack, unless there is such an entry, and removes old ones for it; keeps it in host memory.
  *
  * Loads come before other requests. When the disk is full or fails, writing pauses for a minute and one warning is
  * logged; loads go on. Any thread may submit. The submitter owns a request until disk_drop. */
 #ifndef TANDEM_STORE_DISK_H
 #define TANDEM_STORE_DISK_H
-#include "store/index.h"
+#include "store/memory.h"
 
 typedef struct disk disk;
 
 typedef struct {
-    const char *dir;
+    const char *dir;            /* NULL: no directory */
+    uint64_t    park_bytes;     /* limit of the packs in host memory; 0: none are kept */
     uint64_t    max_bytes;      /* limit of all files */
     void (*on_done)(void *ctx); /* called on the disk thread when a request is done */
     void *ctx;
@@ -38,11 +40,12 @@ struct disk_request {
     double   page_s;   /* seconds that computing a page takes: a slower load is skipped; 0: not known */
     /* Returns whether a section of the file is needed for a text of `end` pages. */
     bool (*wants)(const void *ctx, const pack_section *s, int32_t end);
-    void    *wants_ctx; /* owned by the request: from base/mem.h, or NULL */
-    pack   **image;     /* [n_images]: the result, owned by the request */
-    int      n_images;
-    int32_t  end;    /* pages that the images reach; 0: nothing was found */
-    uint64_t loaded; /* bytes read */
+    void        *wants_ctx; /* owned by the request: from base/mem.h, or NULL */
+    const pack **image;     /* [n_images]: the result, valid until disk_drop */
+    parked     **taken;     /* [n_images]: its entry in host memory; NULL: the request owns the pack */
+    int          n_images;
+    int32_t      end;    /* pages that the images reach; 0: nothing was found */
+    uint64_t     loaded; /* bytes read */
 
     /* DISK_PLAN: lengths in pages, ascending; on return those of complete entries are in `stored` */
     int32_t cut[DISK_MAX_CUTS];
@@ -65,7 +68,7 @@ struct disk_request {
 /* Opens the directory and starts the thread. *out is NULL on failure: errors as index_open. */
 bool disk_open(disk **out, const disk_options *o, err *e);
 void disk_close(disk *d); /* ends the current request, drops the others; accepts NULL. All were dropped by the owner */
-const uint8_t *disk_secret(const disk *d); /* [INDEX_SECRET], as index_secret */
+const uint8_t *disk_secret(const disk *d); /* [INDEX_SECRET], as index_secret; NULL without a directory */
 
 /* Returns a zeroed request with the keys of the first n_pages of a text with page_tokens tokens each. */
 disk_request *disk_request_new(disk_kind kind, hash128 fingerprint, uint64_t salt, const int32_t *text, int32_t n_pages,
@@ -78,6 +81,7 @@ void disk_drop(disk *d, disk_request *r); /* accepts NULL */
 typedef struct {
     uint64_t bytes;                     /* bytes of all entries */
     int64_t  entries;                   /* in the directory */
+    uint64_t parked_bytes;              /* in host memory */
     int64_t  skipped;                   /* misses because computing is faster than reading */
     int64_t  hits, misses;              /* loads that found something, or nothing */
     int64_t  read_bytes, written_bytes; /* bytes of files */

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -176,7 +177,7 @@ static int64_t owner_id(void)
     static _Atomic int64_t id;
     int64_t                now = id, fresh = 0;
     if (now) return now;
-    sqlite3_randomness(sizeof fresh, &fresh);
+    if (getrandom(&fresh, sizeof fresh, 0) != sizeof fresh) fresh = now_us();
     fresh = (fresh & INT64_MAX) | 1;
     atomic_compare_exchange_strong(&id, &now, fresh);
     return id;
@@ -185,8 +186,7 @@ static int64_t owner_id(void)
 /* Returns whether the process that made a pending entry may still write its file. */
 static bool is_alive(int64_t owner, pid_t pid)
 {
-    if (owner == owner_id()) return true;
-    return pid != getpid() && (kill(pid, 0) == 0 || errno == EPERM);
+    return pid == getpid() ? owner == owner_id() : kill(pid, 0) == 0 || errno == EPERM;
 }
 
 /* Removes the entries of files that processes did not finish. */

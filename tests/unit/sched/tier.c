@@ -19,7 +19,7 @@ static const char *cache_dir(void)
     return path;
 }
 
-static void tier_options(tandem_options *o)
+static void cache_options(tandem_options *o)
 {
     nano_options(o);
     o->n_ctx     = 512;
@@ -50,7 +50,7 @@ TEST(tier_continues_after_a_restart)
 {
     tandem_options o;
     tandem        *e = NULL;
-    tier_options(&o);
+    cache_options(&o);
     static const tandem_method methods[] = {TANDEM_SPEC_DFLASH, TANDEM_SPEC_MTP, TANDEM_SPEC_OFF};
     for (size_t i = 0; i < COUNT(methods); i++) {
         nano_answer cold, back;
@@ -75,7 +75,7 @@ TEST(tier_keeps_tenants_apart)
     tandem        *e = NULL;
     nano_answer    a, b, c;
     tandem_stats   st;
-    tier_options(&o);
+    cache_options(&o);
     if (!restart(t, &e, &o)) return;
     ask(t, e, TANDEM_SPEC_OFF, "alice", &a);
     if (!restart(t, &e, &o)) return;
@@ -133,7 +133,7 @@ TEST_LONG(tier_removes_damaged_files)
     static void (*const changes[])(int dir, const char *name) = {flip_bit, cut_file, foreign_file, remove_file};
     tandem_options o;
     tandem        *e = NULL;
-    tier_options(&o);
+    cache_options(&o);
     for (size_t i = 0; i < COUNT(changes); i++) {
         nano_answer  cold, after;
         tandem_stats st;
@@ -163,7 +163,7 @@ TEST(tier_serves_without_a_directory_that_cannot_be_used)
     tandem_options o;
     tandem        *e = NULL;
     nano_answer    a;
-    tier_options(&o);
+    cache_options(&o);
     o.cache_dir = "/dev/null/cache";
     test_listen_begin(false);
     bool ok = restart(t, &e, &o);
@@ -181,7 +181,7 @@ TEST(tier_files_are_private)
     nano_answer    a;
     struct stat    st;
     char           path[4200];
-    tier_options(&o);
+    cache_options(&o);
     if (!restart(t, &e, &o)) return;
     ask(t, e, TANDEM_SPEC_OFF, "alice", &a);
     tandem_close(e);
@@ -189,4 +189,46 @@ TEST(tier_files_are_private)
     snprintf(path, sizeof path, "%s/index.db", cache_dir());
     CHECK(stat(path, &st) == 0 && (st.st_mode & 077) == 0);
     CHECK(each_file(NULL) > 0);
+}
+
+static void ask_other(test_case *t, tandem *e, int number, nano_answer *out)
+{
+    static int32_t ids[PROMPT];
+    tandem_request r;
+    for (int i = 0; i < PROMPT; i++) ids[i] = 280 + (i * 37 + number * 11) % 200;
+    nano_request(e, &r, ANSWER);
+    r.ids   = ids;
+    r.n_ids = PROMPT;
+    nano_ask(t, e, &r, out);
+}
+
+/* More texts than the K/V cache holds: those that were evicted come back from host memory. */
+TEST_LONG(tier_parks_texts_in_host_memory)
+{
+    enum { TEXTS = 6 };
+    for (int parks = 0; parks < 2; parks++) {
+        tandem_options     o;
+        tandem            *e = NULL;
+        static nano_answer first[TEXTS], again;
+        tandem_stats       st;
+        int                cached = 0;
+        cache_options(&o);
+        o.cache_dir  = NULL;
+        o.max_lanes  = 1;
+        o.n_drafters = 0;
+        o.kv_bytes   = 3 << 20;
+        o.park_bytes = parks ? 64 << 20 : 0;
+        if (!nano_open(t, &e, &o)) return;
+        for (int i = 0; i < TEXTS; i++) ask_other(t, e, i, &first[i]);
+        for (int i = 0; i < TEXTS; i++) {
+            ask_other(t, e, i, &again);
+            nano_same(t, &first[i], &again);
+            cached += again.result.usage.cached_tokens;
+        }
+        tandem_get_stats(e, &st);
+        CHECK(st.prefix_evicted > 0);
+        CHECK_INT(st.disk.parked_bytes > 0, parks);
+        CHECK_MSG((cached == TEXTS * ((PROMPT - 1) / KV_PAGE * KV_PAGE)) == parks, "%d tokens were found", cached);
+        tandem_close(e);
+    }
 }

@@ -2,6 +2,8 @@
  * engine too, and drafts in its first round. */
 #include "spec/image.h"
 
+#include "base/mem.h"
+
 #include "kv/inside.h"
 #include "spec_rig.h"
 
@@ -133,5 +135,36 @@ TEST_LONG(spec_continues_from_an_image_with_every_kv_type)
         spec_options o = common;
         o.kv_type      = kv_types_default(types[i]);
         check_methods(t, &o);
+    }
+}
+
+/* Returns whether all of the pool's memory is zero. */
+static bool is_wiped(const spec *s)
+{
+    const kv_pool *p     = s->kv;
+    size_t         bytes = (size_t)p->n_slabs * p->slab_bytes, i = 0;
+    char          *copy = xalloc(bytes);
+    p->o->download(p->q, copy, p->memory, bytes);
+    p->o->sync(p->q);
+    while (i < bytes && !copy[i]) i++;
+    mem_free(copy);
+    return i == bytes;
+}
+
+TEST(spec_wipes_freed_pages)
+{
+    for (int wipe = 0; wipe < 2; wipe++) {
+        spec_options o = common;
+        spec_rig     g;
+        answer       a;
+        o.wipe = wipe;
+        make_prompt();
+        if (spec_rig_open(t, &g, &o, true)) {
+            ask(t, g.l[0], SPEC_DFLASH, NULL, 0, &a);
+            CHECK(!is_wiped(g.s)); /* the prefix cache has the text */
+            spec_forget(g.s);
+            CHECK_INT(is_wiped(g.s), wipe);
+        }
+        spec_rig_close(&g);
     }
 }

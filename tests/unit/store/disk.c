@@ -1,0 +1,303 @@
+/* The directory of stored K/V: entries survive kill -9, old ones leave, damaged indexes are replaced. */
+#include "store/disk.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "test.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4 }; /* tokens */
+
+static const char *dir_path(const char *name)
+{
+    static char path[4096];
+    snprintf(path, sizeof path, "%s/%s", test_tmp_dir(), name);
+    return path;
+}
+
+static void free_pack(void *p)
+{
+    pack_deinit(p);
+    mem_free(p);
+}
+
+/* A text of n pages that is different for each number, and the pack of its last page. */
+static disk_request *save_request(int number, int32_t n, size_t bytes)
+{
+    int32_t text[64 * PAGE] = {number};
+    pack   *p               = xnew(pack);
+    for (int i = 1; i < n * PAGE; i++) text[i] = i;
+    disk_request *r = disk_request_new(DISK_SAVE, (hash128){1, 2}, 3, text, n, PAGE);
+    pack_section *s = pack_add(p, 20, (uint32_t)number, bytes);
+    memset(s->data, number, bytes);
+    r->from      = n - 1;
+    r->to        = n;
+    r->save      = p;
+    r->free_pack = free_pack;
+    r->pack_ctx  = p;
+    return r;
+}
+
+static bool wants_all(const void *ctx, const pack_section *s, int32_t end)
+{
+    (void)ctx, (void)s, (void)end;
+    return true;
+}
+
+static void wait_for(disk *d, disk_request *r)
+{
+    disk_submit(d, r);
+    while (!disk_is_done(d, r)) usleep(200);
+}
+
+static bool save(disk *d, int number, int32_t n, size_t bytes)
+{
+    disk_request *r = save_request(number, n, bytes);
+    wait_for(d, r);
+    bool saved = r->saved;
+    disk_drop(d, r);
+    return saved;
+}
+
+/* Returns the pages found of the text, and checks the bytes of the images. */
+static int find(test_case *t, disk *d, int number, int32_t n)
+{
+    int32_t text[64 * PAGE] = {number};
+    for (int i = 1; i < n * PAGE; i++) text[i] = i;
+    disk_request *r = disk_request_new(DISK_LOAD, (hash128){1, 2}, 3, text, n, PAGE);
+    r->max_load     = SIZE_MAX;
+    r->wants        = wants_all;
+    wait_for(d, r);
+    for (int i = 0; i < r->n_images; i++) {
+        const pack_section *s = &r->image[i]->section[0];
+        for (size_t k = 0; k < s->bytes; k++)
+            if (((char *)s->data)[k] != (char)number) {
+                CHECK_MSG(false, "entry %d has other bytes", number);
+                break;
+            }
+    }
+    int end = r->end;
+    disk_drop(d, r);
+    return end;
+}
+
+static bool open_disk(test_case *t, disk **d, const char *dir, uint64_t max)
+{
+    err          e = {0};
+    disk_options o = {.dir = dir, .max_bytes = max};
+    return CHECK_OK(disk_open(d, &o, &e), e);
+}
+
+TEST(disk_finds_the_longest_chain)
+{
+    disk *d;
+    if (!open_disk(t, &d, dir_path("a"), 1 << 20)) return;
+    for (int n = 1; n <= 3; n++) CHECK(save(d, 7, n, 100));
+    CHECK(!save(d, 7, 2, 100)); /* it is there */
+    CHECK(save(d, 8, 2, 100));  /* its first page is missing */
+    CHECK_INT(find(t, d, 7, 5), 3);
+    CHECK_INT(find(t, d, 7, 2), 2);
+    CHECK_INT(find(t, d, 8, 5), 0);
+    CHECK_INT(find(t, d, 9, 5), 0);
+    disk_close(d);
+}
+
+TEST(disk_is_shared_by_two_users)
+{
+    disk      *a, *b;
+    disk_stats st;
+    if (!open_disk(t, &a, dir_path("two"), 1 << 20) || !open_disk(t, &b, dir_path("two"), 1 << 20)) return;
+    CHECK(!memcmp(disk_secret(a), disk_secret(b), INDEX_SECRET));
+    for (int i = 0; i < 10; i++) {
+        CHECK(save(i % 2 ? a : b, i, 1, 1000));
+        CHECK(!save(i % 2 ? b : a, i, 1, 1000));
+        CHECK_INT(find(t, i % 2 ? b : a, i, 3), 1);
+    }
+    disk_get_stats(a, &st);
+    CHECK_INT(st.entries, 10);
+    disk_close(a);
+    disk_close(b);
+}
+
+TEST(disk_removes_the_least_recently_used_leaves)
+{
+    enum { BYTES = 10000 };
+    disk      *d;
+    disk_stats st;
+    if (!open_disk(t, &d, dir_path("lru"), 5 * (BYTES + 500))) return;
+    for (int n = 1; n <= 2; n++) CHECK(save(d, 1, n, BYTES));
+    for (int i = 2; i <= 4; i++) CHECK(save(d, i, 1, BYTES));
+    CHECK_INT(find(t, d, 2, 2), 1); /* used: 3 is the oldest leaf after the second page of 1 */
+    CHECK(save(d, 5, 1, BYTES));
+    CHECK_INT(find(t, d, 1, 3), 1); /* its first page was no leaf */
+    CHECK(save(d, 6, 1, BYTES));
+    CHECK_INT(find(t, d, 3, 2), 0);
+    CHECK_INT(find(t, d, 2, 2), 1);
+    CHECK(!save(d, 9, 1, 6 * BYTES)); /* more than all */
+    disk_get_stats(d, &st);
+    CHECK(st.bytes <= 5 * (BYTES + 500) && st.evicted == 2 && st.entries == 5);
+    disk_close(d);
+}
+
+TEST(disk_goes_on_when_files_cannot_be_written)
+{
+    struct rlimit old, small = {20000, 20000};
+    disk         *d;
+    disk_stats    st;
+    if (!open_disk(t, &d, dir_path("full"), 1 << 20)) return;
+    CHECK(save(d, 1, 1, 1000));
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small.rlim_max = old.rlim_max;
+    setrlimit(RLIMIT_FSIZE, &small);
+    test_listen_begin(false);
+    CHECK(!save(d, 2, 1, 100000));
+    const char *log = test_listen_end();
+    setrlimit(RLIMIT_FSIZE, &old);
+    CHECK(strstr(log, "nothing is written for"));
+    CHECK_INT(find(t, d, 1, 1), 1);
+    CHECK_INT(find(t, d, 2, 1), 0);
+    disk_get_stats(d, &st);
+    CHECK_INT(st.failures, 1);
+    CHECK_INT(st.entries, 1);
+    disk_close(d);
+}
+
+static void run_sql(test_case *t, const char *dir, const char *sql)
+{
+    char     path[4200];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/index.db", dir);
+    CHECK_INT(sqlite3_open(path, &db), SQLITE_OK);
+    CHECK_MSG(sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK, "%s", sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
+TEST(disk_replaces_an_index_that_it_cannot_read)
+{
+    static const char *const changes[] = {"garbage", "PRAGMA user_version = 0", "PRAGMA user_version = 2"};
+    for (size_t i = 0; i < COUNT(changes); i++) {
+        char         name[8], path[4200];
+        disk        *d;
+        err          e = {0};
+        disk_options o = {.max_bytes = 1 << 20};
+        snprintf(name, sizeof name, "i%zu", i);
+        o.dir = dir_path(name);
+        if (!open_disk(t, &d, o.dir, 1 << 20)) return;
+        CHECK(save(d, 1, 1, 100));
+        disk_close(d);
+        snprintf(path, sizeof path, "%s/index.db", o.dir);
+        if (i == 0) {
+            int fd = open(path, O_WRONLY | O_TRUNC);
+            CHECK(write(fd, changes[0], 7) == 7 && ftruncate(fd, 8192) == 0);
+            close(fd);
+        } else
+            run_sql(t, o.dir, changes[i]);
+        if (i == 2) { /* a newer format is left alone */
+            CHECK_FAILS(disk_open(&d, &o, &e), e, "format 2");
+            continue;
+        }
+        if (!open_disk(t, &d, o.dir, 1 << 20)) return;
+        CHECK_INT(find(t, d, 1, 1), 0);
+        CHECK(save(d, 1, 1, 100));
+        CHECK_INT(find(t, d, 1, 1), 1);
+        disk_close(d);
+    }
+}
+
+TEST_LONG(disk_opens_a_large_directory_at_once)
+{
+    const char *dir = dir_path("large");
+    disk       *d;
+    disk_stats  st;
+    char        sql[1000];
+    int         n = test_full() ? 100000 : 20000;
+    if (!open_disk(t, &d, dir, 1 << 20)) return;
+    disk_close(d);
+    snprintf(sql, sizeof sql,
+             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)"
+             " INSERT INTO entry SELECT randomblob(16), zeroblob(16), zeroblob(16), 1, 10, i, 1, 1, 1, '', 0 FROM n",
+             n);
+    run_sql(t, dir, sql);
+    double start = test_cpu_s();
+    if (!open_disk(t, &d, dir, 1 << 30)) return;
+    double took = test_cpu_s() - start;
+    disk_get_stats(d, &st);
+    CHECK_INT(st.entries, n);
+    CHECK_MSG(took < 0.1, "opening took %.3f s", took);
+    CHECK(save(d, 1, 1, 100));
+    disk_close(d);
+}
+
+/* Writes entries, and the number of each to the pipe when it is complete, until it is killed. */
+static void write_until_killed(const char *dir, int first, int to)
+{
+    disk        *d;
+    disk_options o = {.dir = dir, .max_bytes = 1 << 30};
+    if (!disk_open(&d, &o, NULL)) _exit(1);
+    for (int i = first;; i++)
+        if (save(d, i, 1, (size_t)(i % 7 + 1) * 3000) && write(to, &i, sizeof i) != sizeof i) _exit(1);
+}
+
+/* Returns the number of files, and checks that none is temporary. */
+static int count_files(test_case *t, const char *dir)
+{
+    char path[4200];
+    int  n = 0;
+    snprintf(path, sizeof path, "%s/kv", dir);
+    DIR *d = opendir(path);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        CHECK_MSG(strncmp(x->d_name, ".part", 5), "%s was left", x->d_name);
+        n += x->d_name[0] != '.';
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+TEST_LONG(disk_survives_kill_9)
+{
+    static char dir[4096];
+    uint64_t    seed = 11;
+    int         n = test_full() ? 200 : 12, n_acked = 0, *acked = xnew_n(int, 100000);
+    snprintf(dir, sizeof dir, "%s", dir_path("kill"));
+    for (int round = 0; round < n; round++) {
+        int to[2], number;
+        if (!CHECK(pipe(to) == 0)) return;
+        pid_t pid = fork();
+        if (pid == 0) {
+            close(to[0]);
+            write_until_killed(dir, round * 1000 + 1, to[1]);
+        }
+        close(to[1]);
+        if (round % 4 && read(to[0], &number, sizeof number) == sizeof number) acked[n_acked++] = number;
+        usleep((useconds_t)(test_rand(&seed) % 40000));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        while (read(to[0], &number, sizeof number) == sizeof number) acked[n_acked++] = number;
+        close(to[0]);
+        disk *d;
+        if (!open_disk(t, &d, dir, 1 << 30)) return;
+        disk_stats st;
+        disk_get_stats(d, &st);
+        CHECK_MSG(st.entries >= n_acked && st.entries <= n_acked + round + 1, "%d entries, %d acknowledged",
+                  (int)st.entries, n_acked);
+        CHECK_INT(count_files(t, dir), st.entries);
+        for (int i = max_int(0, n_acked - 20); i < n_acked; i++) CHECK_INT(find(t, d, acked[i], 2), 1);
+        disk_close(d);
+    }
+    disk *d;
+    if (!open_disk(t, &d, dir, 1 << 30)) return;
+    for (int i = 0; i < n_acked; i++) CHECK_INT(find(t, d, acked[i], 2), 1);
+    CHECK(n_acked > 0);
+    disk_close(d);
+    mem_free(acked);
+}
