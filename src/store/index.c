@@ -228,7 +228,7 @@ static void remove_all(store_index *x, const char *path)
     int  fd = dup(x->dir);
     DIR *d  = fd >= 0 ? fdopendir(fd) : NULL;
     for (struct dirent *f; d && (f = readdir(d));)
-        if (f->d_name[0] != '.' || !strncmp(f->d_name, ".part-", 6)) unlinkat(x->dir, f->d_name, 0);
+        if (f->d_name[0] != '.' || pack_is_leftover(f->d_name)) unlinkat(x->dir, f->d_name, 0);
     if (d) closedir(d);
 }
 

@@ -260,10 +260,14 @@ bool pack_read(pack *p, int dir, const char *name, err *e)
 }
 
 /* --- replacing a file ---------------------------------------------------------------------------*/
+static const char leftover[] = ".part-";
+
+bool pack_is_leftover(const char *name) { return !strncmp(name, leftover, sizeof leftover - 1); }
+
 void pack_temp_name(char out[PACK_TEMP_MAX])
 {
     static atomic_uint n_names;
-    snprintf(out, PACK_TEMP_MAX, ".part-%ld-%u", (long)getpid(), atomic_fetch_add(&n_names, 1));
+    snprintf(out, PACK_TEMP_MAX, "%s%ld-%u", leftover, (long)getpid(), atomic_fetch_add(&n_names, 1));
 }
 
 static bool write_synced(pack *p, int dir, const char *temp, err *e)

@@ -71,4 +71,6 @@ bool pack_read(pack *p, int dir, const char *name, err *e);
 enum { PACK_TEMP_MAX = 64 };
 /* Writes the temporary name that pack_save of this process uses next. Its prefix is ".part-". */
 void pack_temp_name(char out[PACK_TEMP_MAX]);
+/* Returns whether the name is that of a temporary file that pack_save left when its process was killed. */
+bool pack_is_leftover(const char *name);
 #endif
