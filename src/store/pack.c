@@ -1,6 +1,7 @@
 #include "store/pack.h"
 
 #include "base/mem.h"
+#include "store/inside.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -54,8 +54,6 @@ const pack_section *pack_find(const pack *p, uint32_t kind, uint32_t id);
 void                pack_deinit(pack *p); /* frees the data of all sections and zeroes *p */
 size_t              pack_bytes(const pack *p);
 
-/* Writes the header and all sections, which are loaded, to an empty file. ERR_IO: the reason, such as a full disk. */
-bool pack_write(pack *p, int fd, err *e);
 /* Reads and checks the header; overwrites *p. No section is loaded. */
 bool pack_open(pack *p, int fd, err *e);
 /* Loads and checks a section. ERR_UNAVAILABLE: no memory. */

@@ -6,6 +6,7 @@
 
 #include "kv/inside.h"
 #include "spec_rig.h"
+#include "store/inside.h"
 
 enum { CTX = 512, PROMPT = 150, ANSWER = 40 };
 static int32_t prompt[PROMPT];

@@ -1,6 +1,7 @@
 /* Files of sections: what was written is read back; changed, cut and foreign files are refused. */
 #include "store/pack.h"
 
+#include "store/inside.h"
 #include "test.h"
 
 #include <dirent.h>

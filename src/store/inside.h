@@ -1,0 +1,8 @@
+/* store/inside.h - functions of store that only its own files and tests use. */
+#ifndef TANDEM_STORE_INSIDE_H
+#define TANDEM_STORE_INSIDE_H
+#include "store/pack.h"
+
+/* Writes the header and all sections, which are loaded, to an empty file. ERR_IO: the reason, such as a full disk. */
+bool pack_write(pack *p, int fd, err *e);
+#endif
