@@ -20,11 +20,12 @@ static const char    *session_name; /* --session; NULL: none */
 
 static const option opts[] = {
     OPT_GENERATE(flags),
-    {.name = "session",
-     .kind = OPT_STR,
-     .dest = &session_name,
-     .arg  = "NAME",
-     .help = "continue the saved session of this name, and save it at the end"},
+    {.name     = "session",
+     .variable = "CHAT_SESSION",
+     .kind     = OPT_STR,
+     .dest     = &session_name,
+     .arg      = "NAME",
+     .help     = "continue the saved session of this name, and save it at the end"},
     {.name = "session-dir",
      .kind = OPT_STR,
      .dest = &flags.session_dir,
