@@ -354,15 +354,11 @@ static void attention_block(gemma4 *m, const layer *y, int l, kv_pool *pool, con
 }
 
 /* f = MLP(n), n = N_pre_ff(u) */
-static void dense_block(gemma4 *m, const layer *y, int l, int n)
+static void dense_block(gemma4 *m, const layer *y, int n)
 {
-    const ops    *o    = m->d.o;
-    queue        *q    = m->d.t.q;
-    int           F    = m->c.n_ff[l];
-    dev           to[] = {m->s.gate, m->s.up};
-    const weight *w[]  = {y->gate, y->up};
-    ops_matmuls(o, q, to, w, 2, m->d.n, n);
-    o->gated(q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, ACT_GELU_TANH);
+    const ops *o = m->d.o;
+    queue     *q = m->d.t.q;
+    ops_gate_up(o, q, m->s.gate, m->s.up, y->gate, y->up, m->d.n, n, ACT_GELU_TANH);
     o->matmul(q, m->s.f, y->down, m->s.gate, n);
 }
 
@@ -447,7 +443,7 @@ static void run_layer(gemma4 *m, int l, kv_pool *pool, const step_rows *r)
     decoder_capture(&m->d, l, n);
     attention_block(m, y, l, pool, r);
     if (m->c.n_experts) ops_aside(m->d.o, m->d.t.q, ASIDE_BEGIN);
-    dense_block(m, y, l, n);
+    dense_block(m, y, n);
     if (m->c.n_experts) {
         ops_aside(m->d.o, m->d.t.q, ASIDE_END);
         expert_block(m, y, n);

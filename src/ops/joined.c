@@ -11,6 +11,18 @@ void ops_matmuls(const ops *o, queue *q, const dev *y, const weight *const *w, i
         for (int i = 0; i < n_w; i++) o->matmul(q, y[i], w[i], x, n_rows);
 }
 
+void ops_gate_up(const ops *o, queue *q, dev y, dev scratch, const weight *gate, const weight *up, dev x, int n_rows,
+                 act_kind act)
+{
+    const weight *w[]  = {gate, up};
+    dev           to[] = {y, scratch};
+    int           n    = gate->n_out;
+    assert(up->n_out == n && up->n_in == gate->n_in);
+    if (o->gate_up && o->gate_up(q, y, gate, up, x, n_rows, act)) return;
+    ops_matmuls(o, q, to, w, 2, x, n_rows);
+    o->gated(q, y, y, n, scratch, n, n_rows, n, act);
+}
+
 void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows)
 {
     int n = rows->n_rows, nk = h->c->n_kv_heads, D = h->c->head_dim;

@@ -6,6 +6,9 @@
 
 /* y[i][r] = w[i] x[r], for n_w <= JOINED_MATMULS matrices of the same n_in. */
 void ops_matmuls(const ops *o, queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows);
+/* y[r] = act(gate x[r]) * (up x[r]), for two matrices of the same shape. scratch: as y */
+void ops_gate_up(const ops *o, queue *q, dev y, dev scratch, const weight *gate, const weight *up, dev x, int n_rows,
+                 act_kind act);
 /* q = rope(norm(q) w_q). Stores rope(norm(k) w_k) and v, with norm_v norm(v), in the cache. */
 void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows);
 /* y = (res + norm(z) w) * scale, then up to JOINED_NORMS norms of y. */

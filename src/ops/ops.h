@@ -420,6 +420,8 @@ struct ops {
 
     /* Joined ops. Optional: these members may be NULL; call them through joined.h. */
     void (*matmuls)(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows);
+    /* Returns false, having done nothing, where it does not support the shapes. */
+    bool (*gate_up)(queue *q, dev y, const weight *gate, const weight *up, dev x, int n_rows, act_kind act);
     void (*heads)(queue *q, const head_rows *h, const step_rows *rows);
     void (*norms)(queue *q, const norm_rows *c, int n_rows);
     void (*sums)(queue *q, const sum_rows *c, int n_rows);

@@ -174,6 +174,15 @@ static void p_matmuls(queue *q, const dev *y, const weight *const *w, int n_w, d
           n_out, n_w);
 }
 
+static bool p_gate_up(queue *q, dev y, const weight *gate, const weight *up, dev x, int n_rows, act_kind act)
+{
+    double start = begin_timing(q);
+    if (!q->p->inner->gate_up(q->q, y, gate, up, x, n_rows, act)) return false;
+    end_timing(q, start, gate->bytes + up->bytes, "gate_up %s %d -> %d", quant_name(gate->type), gate->n_in,
+               gate->n_out);
+    return true;
+}
+
 /* --- rows and elements ----------------------------------------------------------------------------*/
 static void p_norms(queue *q, const norm_rows *c, int n_rows)
 {
@@ -376,6 +385,7 @@ ops *ops_profile(ops *inner)
     o->default_rows = inner->default_rows;
     if (inner->matmul_top) o->matmul_top = p_matmul_top;
     if (inner->matmuls) o->matmuls = p_matmuls;
+    if (inner->gate_up) o->gate_up = p_gate_up;
     if (inner->norms) o->norms = p_norms;
     if (inner->heads) o->heads = p_heads;
     if (inner->sums) o->sums = p_sums;

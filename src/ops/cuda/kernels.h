@@ -71,6 +71,8 @@ typedef struct {
 } cuda_router_args;
 enum { ROUTER_EXPERTS = 1024, CHOICE_EXPERTS = 512, CHOICE_SLOTS = 32 }; /* at most; choice: in a matmul that chooses */
 
+enum { SUM_SLOTS = 8 };
+
 typedef struct {
     const char *data; /* as in cuda_weight, like n_panels, up and down */
     float      *y;    /* [pair][n_out] */
@@ -94,10 +96,18 @@ typedef struct {
     /* A kernel may start before the kernels before it have finished, and then waits for them (wait_for_previous). */
     bool gives;   /* wait before anything else: a later kernel with `settled` reads id, order and run */
     bool settled; /* read id, order and run, and load weights, before waiting */
+    /* Only for up to STAGED_ROWS rows without id: */
+    bool            paired;  /* part 0 is a gate, part 1 is gated: y of part 0 = act(gate x) * (part 1 x) */
+    uint32_t       *largest; /* with paired, written: [row][panels] bits of the largest |y| of a panel */
+    const float    *raw;     /* not NULL: [row][n_in], used instead of x */
+    const uint32_t *tops;    /* with raw: [row][n_tops] bits of its largest magnitudes, as `largest` */
+    int             n_tops;
     /* Only for experts of one row: */
-    int              act;    /* an act_kind: y[pair][n_out / 2] = act(first half) * second half; -1: none */
-    cuda_router_args router; /* logits not NULL: this kernel also chooses the experts, and writes router.id and .w */
+    int              act;    /* an act_kind: y[pair][n_out / 2] = act(first half) * second half; -1: none; see paired */
+    cuda_router_args router; /* with act: this kernel also chooses the experts, and writes router.id and .w */
     const float     *rows;   /* not NULL: [pair][n_in], used instead of x; see cuda_matmul_can_convert */
+    float           *sum;    /* with rows, up to SUM_SLOTS pairs; not NULL: [n_out], written too: y by rank, weighted */
+    const float     *slot_w; /* with sum: [n_pairs] */
 } cuda_matmul_args;
 
 /* Writes rows of floats as f16. */
@@ -107,6 +117,9 @@ cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args 
  * this program and the current GPU support it. */
 cudaError_t cuda_matmul_wide(cudaStream_t s, quant_type type, const cuda_matmul_args *a);
 bool        cuda_has_wide(void);
+/* Returns whether a paired matmul supports this. */
+bool cuda_matmul_can_pair(quant_type type, int n_tiles, int n_rows);
+enum { STAGED_ROWS = 2 };
 /* Return whether a matmul of one row's experts with these weights supports `act`, and `rows`. */
 bool cuda_matmul_can_gate(quant_type type, int n_tiles);
 bool cuda_matmul_can_convert(quant_type type, int n_tiles);
@@ -116,9 +129,10 @@ bool cuda_matmul_can_convert(quant_type type, int n_tiles);
  * there as f16. */
 cudaError_t cuda_rms_norm(cudaStream_t s, float *y, cuda_x to, const float *res, const float *x, const float *w,
                           int n_rows, int n, float eps, float scale);
-typedef struct { /* as norm_rows; slots NULL: parts is not set */
+typedef struct { /* as norm_rows; slots and sum NULL: parts is not set */
     float       *y;
     const float *res, *z, *w, *w_z, *w_slots, *slots, *slot_w;
+    const float *sum; /* [n_rows][n], the sum over slots, if it is known; then slots is NULL */
     int          n_slots, n, n_outs;
     float        scale, eps;
     struct {

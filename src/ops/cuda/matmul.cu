@@ -17,17 +17,28 @@
 #include "ops/cuda/router.cuh"
 
 enum { LONG_THREADS = 512 };
-/* Kinds of kernels by their rows: read from memory, tile by tile; one or two, staged in shared memory; the same for the
- * experts of one row. */
-enum row_kind { ROWS_READ, ROWS_STAGED, ROWS_OF_ONE };
-/* Return how many warps a block has at most, and for how many such blocks registers leave room. */
-template <int COLS, row_kind KIND> static __host__ __device__ constexpr int most_warps()
+/* Kinds of kernels by their rows:
+ *   READ    read from memory, tile by tile
+ *   STAGED  one or two, staged in shared memory
+ *   OF_ONE  the experts of one row, staged
+ *   GATED   the same for gate and up of the experts: two panels one after the other
+ *   PAIRED  gate and up of one or two rows, staged
+ *   RAW     rows that PAIRED wrote, converted to f16 when they are staged */
+enum row_kind { ROWS_READ, ROWS_STAGED, ROWS_OF_ONE, ROWS_GATED, ROWS_PAIRED, ROWS_RAW };
+/* Return how many warps a block has at most, and for how many such blocks registers leave room. F32 has short segments
+ * and few panels: all segments of a panel are one turn. */
+template <quant_type T, int COLS, row_kind KIND> static __host__ __device__ constexpr int most_warps()
 {
-    return COLS > 1 ? 14 : KIND == ROWS_STAGED ? 8 : 10;
+    return COLS > 1                                     ? 14
+           : T == QUANT_F32                             ? 12
+           : KIND == ROWS_RAW                           ? 7
+           : KIND == ROWS_STAGED || KIND == ROWS_PAIRED ? 8
+                                                        : 10;
 }
-template <int COLS, row_kind KIND> static __host__ __device__ constexpr int least_blocks()
+template <quant_type T, int COLS, row_kind KIND> static __host__ __device__ constexpr int least_blocks()
 {
-    return COLS > 1 ? 1 : KIND == ROWS_STAGED ? 3 : 2;
+    if (COLS > 1 || T == QUANT_F32) return 1;
+    return KIND == ROWS_STAGED || KIND == ROWS_PAIRED || KIND == ROWS_RAW ? 3 : 2;
 }
 enum { PART_STRIDE = 20 }; /* floats of a column of 16 outputs in shared memory, without bank conflicts */
 
@@ -147,7 +158,6 @@ template <quant_type T, int COLS> struct row_ring {
 
 /* The same rows in shared memory, a segment of each, asked for all at once: a few
  * rows cost their latency, not their bytes. */
-enum { STAGED_ROWS = 2 };
 template <quant_type T> struct staged_rows {
     static constexpr int PLANES = is_float<T>() ? 2 : 1;
     static constexpr int TILES  = layout_segment_max(T);
@@ -157,16 +167,14 @@ template <quant_type T> struct staged_rows {
 
     static __host__ __device__ constexpr int bytes(int n_rows) { return n_rows * STRIDE; }
 
-    /* Copies the rows of the first pair and of the last one, n of them, and waits. */
-    __device__ inline void load(char *to, const cuda_matmul_args &a, const segment_at &g, const int (&row)[STAGED_ROWS],
-                                int n, int lane)
-    {
-#pragma unroll
-        for (int r = 0; r < STAGED_ROWS; r++) {
-            if (r >= n) break;
-            const char *from = a.x.high + ((size_t)(row[r] / GROUP_ROWS) * a.n_tiles + g.first) * XTILE_BYTES +
-                               row[r] % GROUP_ROWS * 64;
-            uint4 v[PLANES][TILES / 4];
+    /* A segment of one row on its way to shared memory. */
+    struct piece {
+        uint4 v[PLANES][TILES / 4];
+
+        __device__ inline void ask(const cuda_matmul_args &a, const segment_at &g, int row, int lane)
+        {
+            const char *from =
+                a.x.high + ((size_t)(row / GROUP_ROWS) * a.n_tiles + g.first) * XTILE_BYTES + row % GROUP_ROWS * 64;
 #pragma unroll
             for (int j = 0; j < TILES / 4; j++) {
                 int i = lane + j * WARP; /* tile i / 8, half i / 4 % 2, lane i % 4 */
@@ -175,41 +183,90 @@ template <quant_type T> struct staged_rows {
                 v[0][j]   = *(const uint4 *)(from + at);
                 if constexpr (PLANES == 2) v[1][j] = *(const uint4 *)(from + (a.x.low - a.x.high) + at);
             }
+        }
+        __device__ inline void put(char *to, const segment_at &g, int lane) const
+        {
 #pragma unroll
             for (int j = 0; j < TILES / 4; j++) {
                 int i = lane + j * WARP;
                 if (i >= g.n * 8) continue;
 #pragma unroll
-                for (int p = 0; p < PLANES; p++) *(uint4 *)(to + r * STRIDE + p * TILES * 128 + i * 16) = v[p][j];
+                for (int p = 0; p < PLANES; p++) *(uint4 *)(to + p * TILES * 128 + i * 16) = v[p][j];
             }
         }
+    };
+    /* Makes what was put at `to` the rows of the lanes; by a warp. */
+    __device__ inline void take_rows(const char *to, int n, int lane)
+    {
         mine = to + min_of(lane / 4, n - 1) * STRIDE + lane % 4 * 16;
         __syncwarp();
     }
-    /* The same for a row of floats that is one segment; returns its scale. */
+    /* Copies the rows of the first pair and of the last one, n of them, and waits. */
+    __device__ inline void load(char *to, const cuda_matmul_args &a, const segment_at &g, const int (&row)[STAGED_ROWS],
+                                int n, int lane)
+    {
+#pragma unroll
+        for (int r = 0; r < STAGED_ROWS; r++) {
+            if (r >= n) break;
+            piece one;
+            one.ask(a, g, row[r], lane);
+            one.put(to + r * STRIDE, g, lane);
+        }
+        take_rows(to, n, lane);
+    }
+    /* A segment of a row of n floats. */
+    struct floats {
+        static constexpr int QUADS = TILES * TILE_IN / 4 / WARP;
+        float4               v[QUADS];
+
+        __device__ inline void load(const float *from, int n, int lane)
+        {
+#pragma unroll
+            for (int j = 0; j < QUADS; j++) v[j] = load_quad(from, 4 * (lane + j * WARP), n);
+        }
+        __device__ inline uint32_t largest() const
+        {
+            uint32_t top = 0;
+#pragma unroll
+            for (int j = 0; j < QUADS; j++) top = largest_of(v[j], top);
+            return warp_max_u32(top);
+        }
+        __device__ inline void put(char *to, int n_tiles, float up, int lane) const
+        {
+#pragma unroll
+            for (int j = 0; j < QUADS; j++) {
+                int    in = 4 * (lane + j * WARP);
+                float4 u =
+                    up != 0 ? make_float4(v[j].x * up, v[j].y * up, v[j].z * up, v[j].w * up) : make_float4(0, 0, 0, 0);
+                if (in < n_tiles * TILE_IN)
+                    *(uint2 *)(to + in / TILE_IN * 128 + in % TILE_IN / 32 * 64 + in % STEP_IN / 4 * 16 +
+                               in % 32 / STEP_IN * 8) = {h2_from_f32(u.x, u.y), h2_from_f32(u.z, u.w)};
+            }
+        }
+    };
+    /* Converts a row of floats that is one segment; returns its scale. */
     __device__ inline float convert(char *to, const float *from, int n_in, int lane)
     {
-        enum { QUADS = TILES * TILE_IN / 4 / WARP };
-        int      n_tiles = (int)layout_tiles(n_in);
-        float4   v[QUADS];
-        uint32_t largest = 0;
-#pragma unroll
-        for (int j = 0; j < QUADS; j++) v[j] = load_quad(from, 4 * (lane + j * WARP), n_in);
-#pragma unroll
-        for (int j = 0; j < QUADS; j++) largest = largest_of(v[j], largest);
-        row_scale s = scale_of_row(warp_max_u32(largest));
-#pragma unroll
-        for (int j = 0; j < QUADS; j++) {
-            int    in = 4 * (lane + j * WARP);
-            float4 u  = s.up != 0 ? make_float4(v[j].x * s.up, v[j].y * s.up, v[j].z * s.up, v[j].w * s.up)
-                                  : make_float4(0, 0, 0, 0);
-            if (in < n_tiles * TILE_IN)
-                *(uint2 *)(to + in / TILE_IN * 128 + in % TILE_IN / 32 * 64 + in % STEP_IN / 4 * 16 +
-                           in % 32 / STEP_IN * 8) = {h2_from_f32(u.x, u.y), h2_from_f32(u.z, u.w)};
-        }
-        mine = to + lane % 4 * 16;
-        __syncwarp();
+        floats f;
+        f.load(from, n_in, lane);
+        row_scale s = scale_of_row(f.largest());
+        f.put(to, (int)layout_tiles(n_in), s.up, lane);
+        take_rows(to, 1, lane);
         return s.down;
+    }
+    /* Converts a segment of a.raw; up: by row. */
+    __device__ inline void convert_raw(char *to, const cuda_matmul_args &a, const segment_at &g, const float *up,
+                                       int lane)
+    {
+        int n = min_of(a.n_in - g.first * TILE_IN, g.n * TILE_IN);
+#pragma unroll
+        for (int r = 0; r < STAGED_ROWS; r++) {
+            if (r >= a.n_pairs) break;
+            floats f;
+            f.load(a.raw + (size_t)r * a.n_in + g.first * TILE_IN, n, lane);
+            f.put(to + r * STRIDE, g.n, up[r], lane);
+        }
+        take_rows(to, a.n_pairs, lane);
     }
     __device__ inline void take(uint4 (&rows)[1][2 * PLANES], int t) const
     {
@@ -290,14 +347,19 @@ static __device__ inline block_part part_of(const cuda_matmul_args &a, const mat
 }
 
 /* The warp's segment in unit u of the block's work: a step to the next panels,
- * or a turn. A panel past the last is the last. */
+ * or a turn; with `paired`, a panel of the gate, then of the other matrix. A panel past the last is the last. */
 static __device__ inline segment_at unit_of(const cuda_matmul_args &a, const matmul_cut &cut, const block_part &part,
                                             int u)
 {
-    int step = cut.turns == 1 ? u : 0, turn = cut.turns == 1 ? 0 : u;
-    int panel   = min_of(part.panel + step * cut.ahead + (int)threadIdx.z * cut.apart, part.of.n_panels - 1);
-    int segment = turn * cut.segments + (int)threadIdx.y, first = cut.first_tile(segment);
-    return {part.of.data + (size_t)panel * a.panel_bytes, first, cut.first_tile(segment + 1) - first};
+    int         step = cut.turns == 1 ? u : 0, turn = cut.turns == 1 ? 0 : u;
+    int         panel   = min_of(part.panel + step * cut.ahead + (int)threadIdx.z * cut.apart, part.of.n_panels - 1);
+    int         segment = turn * cut.segments + (int)threadIdx.y, first = cut.first_tile(segment);
+    const char *data = part.of.data;
+    if (a.paired) {
+        panel = part.panel;
+        if (u) data = a.part[1].data;
+    }
+    return {data + (size_t)panel * a.panel_bytes, first, cut.first_tile(segment + 1) - first};
 }
 
 /* --- weights on their way ------------------------------------------------------------------------
@@ -389,7 +451,8 @@ static __device__ inline void add_parts(const block_sums<COLS> &sums, const matm
     }
 }
 
-/* The same for the two halves of a gate: panel p of the first, and of the second. A block has all segments of both. */
+/* Does the same as add_parts for the two halves of a gate: panel p of the first, and of the second. A block has all
+ * segments of both. */
 template <int COLS>
 static __device__ inline void add_gated(const block_sums<COLS> &sums, const matmul_cut &cut, const block_part &part,
                                         int panel, int n_pairs, act_kind act)
@@ -407,6 +470,76 @@ static __device__ inline void add_gated(const block_sums<COLS> &sums, const matm
         }
         part.of.y[(size_t)sums.pair[col] * (part.of.n_out / 2) + panel * PANEL_OUTS + out] = gate_of(v[0], act) * v[1];
     }
+}
+
+/* Does the same for a pair of matrices, and writes the largest magnitude of each row. A row has 16 lanes of a warp. */
+template <int COLS>
+static __device__ inline void add_paired(const block_sums<COLS> &sums, const matmul_cut &cut, const cuda_matmul_args &a,
+                                         int panel, int warp, int lane)
+{
+    static_assert(STAGED_ROWS * PANEL_OUTS <= WARP, "a lane for each output");
+    if (warp) return;
+    int   col = lane / PANEL_OUTS, out = lane % PANEL_OUTS;
+    float v[2], y                      = 0;
+    if (col < a.n_pairs) {
+#pragma unroll
+        for (int p = 0; p < 2; p++) {
+            v[p] = sums.part[p * cut.segments][col][out];
+            for (int s = 1; s < cut.segments; s++) v[p] += sums.part[p * cut.segments + s][col][out];
+            v[p] = v[p] * sums.scale[col] * a.part[p].down;
+        }
+        y                                                                     = gate_of(v[0], (act_kind)a.act) * v[1];
+        a.part[0].y[(size_t)col * a.part[0].n_out + panel * PANEL_OUTS + out] = y;
+    }
+    uint32_t top = __float_as_uint(y) & 0x7fffffffu;
+    for (int k = PANEL_OUTS / 2; k > 0; k /= 2) {
+        uint32_t other = __shfl_xor_sync(ALL_LANES, top, k);
+        top            = other > top ? other : top;
+    }
+    if (out == 0 && col < a.n_pairs) a.largest[(size_t)col * gridDim.x + blockIdx.x] = top;
+}
+
+/* Finds the scales of the rows of a.raw, for the whole block. */
+static __device__ inline void raw_scales(const cuda_matmul_args &a, float *up, float *down)
+{
+    __shared__ uint32_t top[STAGED_ROWS][WARP];
+    int                 n_threads = WARP * blockDim.y * blockDim.z;
+    int                 thread = (threadIdx.z * blockDim.y + threadIdx.y) * WARP + threadIdx.x, warp = thread / WARP;
+#pragma unroll
+    for (int r = 0; r < STAGED_ROWS; r++) {
+        uint32_t mine = 0;
+        if (r >= a.n_pairs) break;
+        for (int i = thread; i < a.n_tops; i += n_threads) {
+            uint32_t v = a.tops[(size_t)r * a.n_tops + i];
+            mine       = v > mine ? v : mine;
+        }
+        mine = warp_max_u32(mine);
+        if (threadIdx.x == 0) top[r][warp] = mine;
+    }
+    __syncthreads();
+    if (thread < a.n_pairs) {
+        uint32_t largest = 0;
+        for (int w = 0; w < n_threads / WARP; w++) largest = top[thread][w] > largest ? top[thread][w] : largest;
+        row_scale s  = scale_of_row(largest);
+        up[thread]   = s.up;
+        down[thread] = s.down;
+    }
+    __syncthreads();
+}
+
+/* Writes the outputs of one row's experts, a warp each, and their sum by rank. */
+template <int COLS>
+static __device__ inline void add_slots(const block_sums<COLS> &sums, const cuda_matmul_args &a, const block_part &part,
+                                        int warp, int lane)
+{
+    int at = part.panel * PANEL_OUTS + lane;
+    if (lane >= PANEL_OUTS || at >= part.of.n_out) return;
+    part.of.y[(size_t)warp * part.of.n_out + at] = sums.part[warp][0][lane] * sums.scale[warp] * part.of.down;
+    if (warp) return;
+    float sum = 0;
+    for (int s = 0; s < a.n_pairs; s++)
+        sum = fmaf(a.slot_w[s], sums.part[s][0][lane] * sums.scale[s] * part.of.down, sum);
+    a.sum[at] = sum;
 }
 
 /* Returns the expert of pair `slot`. Every block chooses for itself; one writes the choice for later kernels. */
@@ -436,29 +569,33 @@ static __device__ inline void store_part(const block_sums<COLS> &sums, const flo
 }
 
 template <quant_type T, int COLS, row_kind KIND>
-static __global__ void __launch_bounds__(most_warps<COLS, KIND>() * WARP, least_blocks<COLS, KIND>())
+static __global__ void __launch_bounds__(most_warps<T, COLS, KIND>() * WARP, least_blocks<T, COLS, KIND>())
     matmul_kernel(cuda_matmul_args a, matmul_cut cut)
 {
     typedef weight_ring<T> weights;
-    constexpr bool         STAGED = KIND != ROWS_READ, ONE = KIND == ROWS_OF_ONE;
-    bool                   by_id = ONE || (!STAGED && a.id);
+    constexpr bool         STAGED = KIND != ROWS_READ, GATED = KIND == ROWS_GATED, ONE = KIND == ROWS_OF_ONE || GATED;
+    constexpr bool         PAIRED = KIND == ROWS_PAIRED, RAW = KIND == ROWS_RAW;
+    bool                   by_id = ONE || (!STAGED && a.id), summed = KIND == ROWS_OF_ONE && a.sum;
     DYNAMIC_SHARED(uint4, matmul_shared); /* each warp's slots, then the sums, then each warp's rows */
-    __shared__ uint64_t gates[most_warps<COLS, KIND>() * weights::S];
+    __shared__ uint64_t gates[most_warps<T, COLS, KIND>() * weights::S];
+    __shared__ float    raw_up[STAGED_ROWS], raw_down[STAGED_ROWS];
     int                 n_warps = (int)(blockDim.y * blockDim.z);
     int                 lane = threadIdx.x, warp = threadIdx.z * blockDim.y + threadIdx.y;
     block_sums<COLS>    sums;
-    sums.part          = (float(*)[8 * COLS][PART_STRIDE])((char *)matmul_shared + n_warps * weights::WARP_BYTES);
-    sums.total         = (float(*)[8 * COLS][PANEL_OUTS])(sums.part + (ONE && a.act >= 0 ? 2 : 1) * n_warps);
-    sums.scale         = (float *)(sums.total + (cut.turns > 1 ? cut.panels : 0));
-    sums.pair          = (int32_t *)(sums.scale + 8 * COLS);
-    block_part part    = part_of(a, cut);
-    bool       gated   = ONE && a.act >= 0; /* two steps: a panel of the first half, and of the second */
-    int        left    = part.of.n_panels - part.panel;
-    int        n_units = (left < cut.steps * cut.ahead ? (left + cut.ahead - 1) / cut.ahead : cut.steps) * cut.turns;
+    sums.part       = (float(*)[8 * COLS][PART_STRIDE])((char *)matmul_shared + n_warps * weights::WARP_BYTES);
+    sums.total      = (float(*)[8 * COLS][PANEL_OUTS])(sums.part + (GATED || PAIRED ? 2 : 1) * n_warps);
+    sums.scale      = (float *)(sums.total + (cut.turns > 1 ? cut.panels : 0));
+    sums.pair       = (int32_t *)(sums.scale + 8 * COLS);
+    block_part part = part_of(a, cut);
+    int        left = part.of.n_panels - part.panel;
+    int        n_units =
+        PAIRED ? 2 : (left < cut.steps * cut.ahead ? (left + cut.ahead - 1) / cut.ahead : cut.steps) * cut.turns;
 
     weights           ring;
     row_ring<T, COLS> rows;
     staged_rows<T>    staged;
+    /* GATED: the row is asked for before 18 MB of weights are. */
+    typename staged_rows<T>::piece early;
     ring.slots = (char *)matmul_shared + warp * weights::WARP_BYTES;
     ring.gates = gates + warp * weights::S;
     if (lane < weights::S) gate_init(&ring.gates[lane]);
@@ -466,12 +603,13 @@ static __global__ void __launch_bounds__(most_warps<COLS, KIND>() * WARP, least_
     /* Weights wait for nothing, their choice may. */
     cuda_run r = {};
     if (by_id && (a.gives || !a.settled)) wait_for_previous();
-    if (ONE && a.router.logits) {
+    if constexpr (GATED) {
+        early.ask(a, unit_of(a, cut, part, 0), 0, lane);
         r = {choose_here(a.router, blockIdx.y, warp, lane), (int32_t)blockIdx.y, 1};
         let_next_start();
     } else {
         let_next_start();
-        r = find_run(a, blockIdx.y, ONE ? 1 : 8 * COLS);
+        r = find_run(a, summed ? (int)threadIdx.z : (int)blockIdx.y, ONE ? 1 : 8 * COLS);
     }
     if (r.n > 0) {
         if (by_id) part.of.data += (size_t)r.mat * part.of.n_panels * a.panel_bytes;
@@ -481,16 +619,25 @@ static __global__ void __launch_bounds__(most_warps<COLS, KIND>() * WARP, least_
     if (r.n < 1) return; /* the whole block */
     segment_at now     = unit_of(a, cut, part, 0);
     char      *rows_at = (char *)(sums.pair + 8 * COLS) + warp * staged.bytes(STAGED ? r.n : 0);
-    if constexpr (STAGED) {
+    if constexpr (GATED) {
+        early.put(rows_at, now, lane);
+        staged.take_rows(rows_at, 1, lane);
+        if (warp == 0 && lane == 0) sums.pair[0] = r.first, sums.scale[0] = a.x.scale[0]; /* read after a barrier */
+    } else if constexpr (STAGED) {
         int   row[STAGED_ROWS] = {row_of(a, r.first), row_of(a, r.first + r.n - 1)};
         float scale            = 1;
-        if (ONE && !is_float<T>() && a.rows)
+        if constexpr (RAW) {
+            raw_scales(a, raw_up, raw_down);
+            staged.convert_raw(rows_at, a, now, raw_up, lane);
+        } else if (ONE && !is_float<T>() && a.rows)
             scale = staged.convert(rows_at, a.rows + (size_t)r.first * a.n_in, a.n_in, lane);
         else
             staged.load(rows_at, a, now, row, r.n, lane);
-        if (warp == 0 && lane < r.n) { /* read after a barrier */
+        if (summed) {
+            if (lane == 0) sums.scale[threadIdx.z] = scale;
+        } else if (warp == 0 && lane < r.n) { /* read after a barrier */
             sums.pair[lane]  = r.first + lane;
-            sums.scale[lane] = ONE && a.rows ? scale : a.x.scale[row_of(a, r.first + lane)];
+            sums.scale[lane] = ONE && a.rows ? scale : RAW ? raw_down[lane] : a.x.scale[row_of(a, r.first + lane)];
         }
     } else {
         rows.x.to_low = (size_t)(a.x.low - a.x.high);
@@ -537,20 +684,28 @@ static __global__ void __launch_bounds__(most_warps<COLS, KIND>() * WARP, least_
                 if (cut.turns > 1) {
                     int row[STAGED_ROWS] = {row_of(a, r.first), row_of(a, r.first + r.n - 1)};
                     __syncwarp();
-                    staged.load(rows_at, a, next, row, r.n, lane);
+                    if constexpr (RAW)
+                        staged.convert_raw(rows_at, a, next, raw_up, lane);
+                    else
+                        staged.load(rows_at, a, next, row, r.n, lane);
                 }
             } else {
                 rows.start(next);
             }
             now = next;
         }
-        if (unit && !gated) __syncthreads(); /* the parts before are added */
-        store_part<COLS>(sums, acc, gated ? unit * n_warps + warp : warp, lane);
-        if (gated && unit == 0) continue;
+        if (unit && !GATED && !PAIRED) __syncthreads(); /* the parts before are added */
+        store_part<COLS>(sums, acc, GATED || PAIRED ? unit * n_warps + warp : warp, lane);
+        if (PAIRED) up = up_bits<T>(a.part[1].up);
+        if ((GATED || PAIRED) && unit == 0) continue;
         __syncthreads();
         int step = cut.turns == 1 ? unit : 0, turn = cut.turns == 1 ? 0 : unit;
-        if (gated)
+        if constexpr (GATED)
             add_gated<COLS>(sums, cut, part, part.panel, r.n, (act_kind)a.act);
+        else if constexpr (PAIRED)
+            add_paired<COLS>(sums, cut, a, part.panel, warp, lane);
+        else if (summed)
+            add_slots<COLS>(sums, a, part, warp, lane);
         else
             add_parts<COLS>(sums, cut, part, part.panel + step * cut.panels, r.n, turn * cut.segments);
     }
@@ -579,7 +734,7 @@ template <quant_type T, int COLS, row_kind KIND> static void launch(cudaStream_t
     size_t           warp_bytes = (size_t)weight_ring<T>::WARP_BYTES + block_sums<COLS>::bytes(1, 0) +
                         (KIND == ROWS_READ ? 0 : (size_t)staged_rows<T>::bytes(a.id ? 1 : a.n_pairs));
     size_t     room   = ((size_t)shared_limit() - REST) / warp_bytes;
-    matmul_cut cut    = cut_of(T, a.n_tiles, min_int((int)room, most_warps<COLS, KIND>()),
+    matmul_cut cut    = cut_of(T, a.n_tiles, min_int((int)room, most_warps<T, COLS, KIND>()),
                             COLS == 1   ? 0
                                : COLS == 2 ? 8
                                            : 14);
@@ -587,20 +742,27 @@ template <quant_type T, int COLS, row_kind KIND> static void launch(cudaStream_t
                                          : blocks_for((size_t)a.n_pairs, a.id ? 1 : 8 * COLS);
     size_t     panels = 0;
     for (int i = 0; i < a.n_parts; i++) panels += (size_t)a.part[i].n_panels;
-    if (a.act >= 0) {
+    if (KIND == ROWS_PAIRED) {
+        cut.panels = cut.ahead = 1;
+        a.n_parts              = 1;
+    } else if (KIND == ROWS_GATED) {
         cut.panels = 1, cut.ahead = a.part[0].n_panels / 2, cut.steps = 2;
+    } else if (KIND == ROWS_OF_ONE && a.sum) { /* a warp for each expert */
+        cut.panels = a.n_pairs, cut.apart = 0, cut.ahead = 1;
+        n_y = 1;
     } else if (cut.turns == 1) {
         size_t steps = panels / (size_t)cut.panels * n_y / ENOUGH_BLOCKS;
         cut.steps    = steps < 1 ? 1 : steps > MOST_STEPS ? (int)MOST_STEPS : (int)steps;
     }
-    cut.stride = a.act >= 0 ? 1 : cut.ahead * cut.steps;
+    cut.stride = KIND == ROWS_GATED ? 1 : cut.ahead * cut.steps;
     for (int i = 0; i < a.n_parts; i++) {
         a.part[i].first_block = (int)blocks;
-        blocks += blocks_for((size_t)(a.act >= 0 ? cut.ahead : a.part[i].n_panels), (size_t)cut.stride);
+        blocks += blocks_for((size_t)(KIND == ROWS_GATED ? cut.ahead : a.part[i].n_panels), (size_t)cut.stride);
     }
     int    n_warps = cut.panels * cut.segments;
     size_t shared  = (size_t)(n_warps * weight_ring<T>::WARP_BYTES) +
-                    block_sums<COLS>::bytes(a.act >= 0 ? 2 * n_warps : n_warps, cut.turns > 1 ? cut.panels : 0);
+                    block_sums<COLS>::bytes(KIND == ROWS_GATED || KIND == ROWS_PAIRED ? 2 * n_warps : n_warps,
+                                            cut.turns > 1 ? cut.panels : 0);
     if (KIND != ROWS_READ) shared += (size_t)(n_warps * staged_rows<T>::bytes(a.id ? 1 : a.n_pairs));
     allow_shared(matmul_kernel<T, COLS, KIND>, shared);
     LAUNCH_EARLY((matmul_kernel<T, COLS, KIND>), dim3(blocks, n_y),
@@ -610,6 +772,13 @@ template <quant_type T, int COLS, row_kind KIND> static void launch(cudaStream_t
 template <quant_type T> static void launch_type(cudaStream_t s, const cuda_matmul_args *a)
 {
     int rows = a->order ? a->run_pairs : a->id ? 1 : a->n_pairs;
+    if constexpr (!is_float<T>())
+        if (a->act >= 0 || a->raw) {
+            a->raw      ? launch<T, 1, ROWS_RAW>(s, a)
+            : a->paired ? launch<T, 1, ROWS_PAIRED>(s, a)
+                        : launch<T, 1, ROWS_GATED>(s, a);
+            return;
+        }
     if (a->id && !a->order)
         launch<T, 1, ROWS_OF_ONE>(s, a);
     else if (rows <= STAGED_ROWS && !a->order)
@@ -625,7 +794,7 @@ template <quant_type T> static void launch_type(cudaStream_t s, const cuda_matmu
 template <quant_type T> static bool can_gate(int n_tiles)
 {
     int n = layout_segments(T, n_tiles);
-    return !is_float<T>() && n <= most_warps<1, ROWS_OF_ONE>() &&
+    return !is_float<T>() && n <= most_warps<T, 1, ROWS_GATED>() &&
            n * (weight_ring<T>::WARP_BYTES + (int)block_sums<1>::bytes(2, 0) + staged_rows<T>::bytes(1)) <=
                shared_limit();
 }
@@ -635,6 +804,27 @@ extern "C" bool cuda_matmul_can_gate(quant_type type, int n_tiles)
     switch (type) {
 #define CASE(T)                                                                                                        \
     case QUANT_##T: return can_gate<QUANT_##T>(n_tiles);
+        EACH_TYPE(CASE)
+#undef CASE
+    default: return false;
+    }
+}
+
+/* A gate's halves are panels of one block, which has all their segments. */
+template <quant_type T> static bool can_pair(int n_tiles, int n_rows)
+{
+    int    n = layout_segments(T, n_tiles);
+    size_t warp =
+        (size_t)weight_ring<T>::WARP_BYTES + block_sums<1>::bytes(2, 0) + (size_t)staged_rows<T>::bytes(n_rows);
+    return !is_float<T>() && n_rows <= STAGED_ROWS && n <= most_warps<T, 1, ROWS_PAIRED>() &&
+           (size_t)n * warp + 4096 <= (size_t)shared_limit();
+}
+
+extern "C" bool cuda_matmul_can_pair(quant_type type, int n_tiles, int n_rows)
+{
+    switch (type) {
+#define CASE(T)                                                                                                        \
+    case QUANT_##T: return can_pair<QUANT_##T>(n_tiles, n_rows);
         EACH_TYPE(CASE)
 #undef CASE
     default: return false;

@@ -234,7 +234,7 @@ extern "C" cudaError_t cuda_repack(cudaStream_t s, quant_type type, const cuda_r
 }
 
 /* --- embeddings -----------------------------------------------------------------------------------
- * A block per row. */
+ * Grid: x over rows, y over elements. */
 template <quant_type T>
 static __global__ void embed_kernel(float *y, const char *data, int n_in, const int32_t *id, float scale)
 {
@@ -243,17 +243,20 @@ static __global__ void embed_kernel(float *y, const char *data, int n_in, const 
     int32_t token = id[blockIdx.x];
     if (token < 0) return;
     const char *panel = data + (size_t)(token / PANEL_OUTS) * layout_panel_bytes(T, n_in);
-    for (int i = threadIdx.x; i < n_in; i += blockDim.x)
+    int         i     = blockIdx.y * blockDim.x + threadIdx.x;
+    if (i < n_in)
         y[(size_t)blockIdx.x * n_in + i] = weight_at<T>(panel, (int)layout_tiles(n_in), token % PANEL_OUTS, i) * scale;
 }
 
 extern "C" cudaError_t cuda_embed(cudaStream_t s, float *y, const cuda_weight *w, const int32_t *id, int n_rows,
                                   float scale)
 {
+    enum { EMBED_THREADS = 128 };
+    dim3 grid((unsigned)n_rows, blocks_for((size_t)w->pub.n_in, EMBED_THREADS));
     switch (w->pub.type) {
 #define CASE(T)                                                                                                        \
     case QUANT_##T:                                                                                                    \
-        LAUNCH_EARLY(embed_kernel<QUANT_##T>, (unsigned)n_rows, 256, 0, s, y, w->data, w->pub.n_in, id, scale);        \
+        LAUNCH_EARLY(embed_kernel<QUANT_##T>, grid, EMBED_THREADS, 0, s, y, w->data, w->pub.n_in, id, scale);          \
         break;
         EACH_TYPE(CASE)
 #undef CASE

@@ -107,7 +107,8 @@ template <int THREADS, int QUADS> static __global__ void __launch_bounds__(THREA
     row_quads<THREADS, QUADS> r, e = {}, w, res, w_z = {}, w_slots = {}, o[JOINED_NORMS] = {};
     uint32_t                  largest[JOINED_NORMS] = {};
     w.load(a.w, n);
-    if (EARLY && a.slots) w_z.load(a.w_z, n), w_slots.load(a.w_slots, n);
+    bool parts = a.slots || a.sum;
+    if (EARLY && parts) w_z.load(a.w_z, n), w_slots.load(a.w_slots, n);
     if (EARLY)
 #pragma unroll
         for (int i = 0; i < JOINED_NORMS; i++)
@@ -116,8 +117,11 @@ template <int THREADS, int QUADS> static __global__ void __launch_bounds__(THREA
     wait_for_previous();
     r.load(a.z + at, n);
     res.load(a.res + at, n);
-    if (a.slots) {
-        sum_slots(e, a.slots + at * a.n_slots, a.slot_w + (size_t)row * a.n_slots, a.n_slots, n);
+    if (parts) {
+        if (a.sum)
+            e.load(a.sum + at, n);
+        else
+            sum_slots(e, a.slots + at * a.n_slots, a.slot_w + (size_t)row * a.n_slots, a.n_slots, n);
         if (!EARLY) w_z.load(a.w_z, n), w_slots.load(a.w_slots, n);
         float sums[2] = {square_sum(r), square_sum(e)};
         block_sums_of<THREADS, 0>(sums);

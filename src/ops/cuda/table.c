@@ -29,6 +29,8 @@ typedef struct {
     char     *argmax;     /* [max_rows][ARGMAX_SLICES][ARGMAX_BYTES] */
     double   *scores;     /* [PICK_BLOCKS][max_vocab] */
     char     *sample;     /* [SAMPLE_ROWS][SAMPLE_ROW_BYTES] */
+    uint32_t *tops;       /* [STAGED_ROWS][layout_panels(max_in)]: largest magnitudes of rows that a gate left */
+    float    *sum;        /* [max_in]: the outputs of one row's experts, added up */
 } scratch;
 
 /* Describes what scratch holds, so that it is not computed twice: the f16 form of rows that several matrices multiply,
@@ -58,6 +60,8 @@ struct queue {
     uint64_t       parted_at;     /* the clock when they parted */
     float         *partial;
     made           x[X_SLOTS], order; /* in s.x; in s.order and s.run */
+    made           sum, sum_w;        /* in s.sum: the slots that were summed, and their weights */
+    made           gated;             /* in s.tops: rows that a matmul can convert */
     uint64_t       clock;             /* counts uses of x */
     char          *ring;              /* pinned */
     int            half;              /* half of the ring that is being filled */
@@ -100,9 +104,10 @@ static void wait_for(queue *q, cudaStream_t waits, cudaStream_t other, cudaEvent
 
 static void wrote(queue *q, const void *p, size_t bytes)
 {
-    const char *at = p;
-    for (int i = 0; i <= X_SLOTS; i++) {
-        made *m = i < X_SLOTS ? &q->x[i] : &q->order;
+    const char *at      = p;
+    made       *other[] = {&q->order, &q->sum, &q->sum_w, &q->gated};
+    for (int i = 0; i < X_SLOTS + (int)COUNT(other); i++) {
+        made *m = i < X_SLOTS ? &q->x[i] : other[i - X_SLOTS];
         if (at < m->of + m->bytes && m->of < at + bytes) *m = (made){0};
     }
 }
@@ -113,7 +118,7 @@ static void wrote_f32(queue *q, dev y, int n_rows, int n) { wrote(q, y.p, (size_
 static void forget_made(queue *q)
 {
     for (int i = 0; i < X_SLOTS; i++) q->x[i] = (made){0};
-    q->order = (made){0};
+    q->order = q->sum = q->sum_w = q->gated = (made){0};
 }
 
 /* Whether scratch holds this; from now on it does. */
@@ -156,6 +161,8 @@ static void drop_scratch(const backend *b, scratch *s)
     cuda_drop(b, s->argmax);
     cuda_drop(b, s->scores);
     cuda_drop(b, s->sample);
+    cuda_drop(b, s->sum);
+    cuda_drop(b, s->tops);
     *s = (scratch){0};
 }
 
@@ -182,6 +189,8 @@ static bool take_scratch(const backend *b, scratch *s, const queue_limits *l, er
     if (ok && cuda_take(b, &s->order, pairs * sizeof *s->order, what, e) &&
         cuda_take(b, &s->run, runs * sizeof *s->run, what, e) && cuda_take(b, &s->scores, vocab, what, e) &&
         cuda_take(b, &s->sample, SAMPLE_ROWS * SAMPLE_ROW_BYTES, what, e) &&
+        cuda_take(b, &s->tops, STAGED_ROWS * layout_panels((size_t)l->max_in) * sizeof *s->tops, what, e) &&
+        cuda_take(b, &s->sum, (size_t)l->max_in * sizeof *s->sum, what, e) &&
         cuda_take(b, &s->argmax, (size_t)l->max_rows * ARGMAX_SLICES * ARGMAX_BYTES, what, e))
         return true;
     drop_scratch(b, s);
@@ -462,11 +471,32 @@ static void multiply(queue *q, const char *op, quant_type type, const cuda_matmu
     note_status(q, op, a->x.wide ? cuda_matmul_wide(on(q), type, a) : cuda_matmul(on(q), type, a));
 }
 
+/* Returns whether a gate left these rows for the matrix that multiplies them next, which converts them itself. */
+static bool is_gated(const queue *q, const weight *w, dev x, int n_rows)
+{
+    const made *g = &q->gated;
+    return g->of == x.p && g->a == n_rows && g->b == w->n_in && !quant_is_float(w->type);
+}
+
+static void matmul_gated(queue *q, dev y, const weight *w, dev x, int n_rows)
+{
+    cuda_matmul_args a = matmul_args(w, y, n_rows, 1);
+    a.raw              = x.p;
+    a.tops             = q->s.tops;
+    a.n_tops           = (int)layout_panels((size_t)w->n_in);
+    note_status(q, "matmul", cuda_matmul(on(q), w->type, &a));
+    wrote_f32(q, y, n_rows, w->n_out);
+}
+
 /* Matrices of one type share a launch. */
 static void op_matmuls(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows)
 {
     assert(n_rows <= q->lim.max_rows);
     if (n_rows < 1) return;
+    if (n_w == 1 && is_gated(q, w[0], x, n_rows)) {
+        matmul_gated(q, y[0], w[0], x, n_rows);
+        return;
+    }
     cuda_x rows = prepare_x(q, w[0], x.p, n_rows, is_wide(q, n_rows));
     for (int i = 0, n; i < n_w; i += n) {
         cuda_matmul_args a = matmul_args(w[i], y[i], n_rows, 1);
@@ -480,6 +510,27 @@ static void op_matmuls(queue *q, const dev *y, const weight *const *w, int n_w, 
 }
 
 static void op_matmul(queue *q, dev y, const weight *w, dev x, int n_rows) { op_matmuls(q, &y, &w, 1, x, n_rows); }
+
+/* The matrix that follows computes the rows' scales and converts them: no block has to read a whole row first. Not
+ * for rows that run concurrently with others: measured, it is slower there. */
+static bool op_gate_up(queue *q, dev y, const weight *gate, const weight *up, dev x, int n_rows, act_kind act)
+{
+    int n = gate->n_out;
+    if (n_rows < 1) return true;
+    if (q->aside || gate->type != up->type || n % PANEL_OUTS || n > q->lim.max_in ||
+        !cuda_matmul_can_pair(gate->type, packed(gate)->n_tiles, n_rows))
+        return false;
+    cuda_matmul_args a  = matmul_args(gate, y, n_rows, 1);
+    a.x                 = prepare_x(q, gate, x.p, n_rows, false);
+    a.part[a.n_parts++] = matmul_part(up, (dev){0});
+    a.paired            = true;
+    a.act               = (int)act;
+    a.largest           = q->s.tops;
+    note_status(q, "gate_up", cuda_matmul(on(q), gate->type, &a));
+    wrote_f32(q, y, n_rows, n);
+    q->gated = (made){.of = y.p, .bytes = (size_t)n_rows * (size_t)n * sizeof(float), .a = n_rows, .b = n};
+    return true;
+}
 
 /* One row's experts differ; pairs of several rows are sorted, so that a matrix is read once for up to run_pairs of
  * them. */
@@ -545,6 +596,18 @@ static void op_rms_norm_add(queue *q, dev y, dev res, dev x, dev w, int n_rows, 
         note_status(q, "rms_norm_add", cuda_rms_norm(on(q), y.p, (cuda_x){0}, res.p, x.p, w.p, n_rows, n, eps, scale));
 }
 
+/* Note, and return whether, scratch holds the sum of one row's slots of n numbers, weighted by w. */
+static void note_sum(queue *q, dev slots, dev w, int n_slots, int n)
+{
+    q->sum   = (made){.of = slots.p, .bytes = (size_t)n_slots * (size_t)n * sizeof(float), .a = n_slots, .b = n};
+    q->sum_w = (made){.of = w.p, .bytes = (size_t)n_slots * sizeof(float), .a = n_slots, .b = n};
+}
+static bool is_summed(const queue *q, dev slots, dev w, int n_slots, int n)
+{
+    const made *s = &q->sum, *by = &q->sum_w;
+    return s->of == slots.p && by->of == w.p && s->a == n_slots && s->b == n && by->a == n_slots;
+}
+
 static void op_norms(queue *q, const norm_rows *c, int n_rows)
 {
     cuda_norms_args a = {.y       = c->y.p,
@@ -561,6 +624,10 @@ static void op_norms(queue *q, const norm_rows *c, int n_rows)
                          .scale   = c->scale,
                          .eps     = c->eps};
     if (n_rows < 1) return;
+    if (c->parts && n_rows == 1 && is_summed(q, c->slots, c->slot_w, c->n_slots, c->n)) {
+        a.slots = NULL;
+        a.sum   = q->s.sum;
+    }
     wrote_f32(q, c->y, n_rows, c->n);
     for (int i = 0; i < c->n_outs; i++) wrote_f32(q, c->out[i].y, n_rows, c->n);
     for (int i = 0; i < c->n_outs; i++) {
@@ -696,14 +763,18 @@ static void op_experts(queue *q, const expert_rows *e, int n_rows)
         route(q, e, n_rows);
         experts_inner(q, e, n_rows);
     }
-    cuda_matmul_args a = experts_args(q, e->y, e->down, true, e->id, n_rows, e->n_slots);
+    cuda_matmul_args a   = experts_args(q, e->y, e->down, true, e->id, n_rows, e->n_slots);
+    bool             sum = one && e->n_slots <= SUM_SLOTS && e->down->n_out <= q->lim.max_in;
     if (one)
         a.rows = e->act.p;
     else
         a.x = prepare_x(q, e->down, e->act.p, a.n_pairs, is_wide(q, n_rows));
     a.settled = true;
+    a.sum     = sum ? q->s.sum : NULL;
+    a.slot_w  = e->w.p;
     multiply(q, "matmul_experts", e->down->type, &a);
     wrote_f32(q, e->y, a.n_pairs, e->down->n_out);
+    if (sum) note_sum(q, e->y, e->w, e->n_slots, e->down->n_out);
 }
 
 static void op_experts_sum(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int n)
@@ -1015,6 +1086,7 @@ const ops cuda_table = {
     .sample_top     = op_sample_top,
     .scatter_logits = op_scatter_logits,
     .matmuls        = op_matmuls,
+    .gate_up        = op_gate_up,
     .heads          = op_heads,
     .norms          = op_norms,
     .sums           = op_sums,

@@ -27,6 +27,7 @@ TEST(joined_matmuls_agree_with_ref)
 }
 
 typedef struct {
+<<<<<<< HEAD
     int  n, n_slots;
     bool norm;
 } sum_shape;
@@ -79,6 +80,48 @@ TEST(joined_gated_norm_agrees_with_ref)
     static const sum_shape s[] = {{8, 1, true}, {16, 6, false}, {40, 4, true}, {64, 8, true}, {128, 32, true}};
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_gated_norm, &s[i]);
 }
+=======
+    quant_type type;
+    int        n_in, n_ff;
+} gate_shape;
+
+/* Runs gate, up and the matrix that follows for n_rows rows, joined or by the single ops; returns its output. */
+static float *run_gate(rig *g, const weight *const w[3], dev x, int n_rows, bool joined)
+{
+    size_t ff = (size_t)w[0]->n_out, in = (size_t)w[0]->n_in;
+    ops    single  = *g->o;
+    single.gate_up = NULL;
+    dev y = rig_new(g, (size_t)n_rows * ff * sizeof(float)), up = rig_new(g, (size_t)n_rows * ff * sizeof(float));
+    dev out = rig_new(g, (size_t)n_rows * in * sizeof(float));
+    ops_gate_up(joined ? g->o : &single, g->q, y, up, w[0], w[1], x, n_rows, ACT_GELU_TANH);
+    g->o->matmul(g->q, out, w[2], y, n_rows);
+    return rig_get_f32(g, out, (size_t)n_rows * in);
+}
+
+static void gates_joined(rig *g)
+{
+    enum { MOST = 3 };
+    static const gate_shape s[] = {{QUANT_Q4_0, 256, 704},
+                                   {QUANT_Q4_0, 1600, 96},
+                                   {QUANT_Q8_0, 96, 8000},
+                                   {QUANT_Q4_K, 256, 1536},
+                                   {QUANT_F16, 96, 48}};
+    for (size_t i = 0; i < COUNT(s); i++) {
+        size_t        in = (size_t)s[i].n_in, ff = (size_t)s[i].n_ff;
+        const weight *w[3];
+        for (int k = 0; k < 3; k++)
+            w[k] = rig_weight(g, s[i].type, k < 2 ? s[i].n_in : s[i].n_ff, k < 2 ? s[i].n_ff : s[i].n_in, 1,
+                              rig_rand_blocks(g, s[i].type, in * ff));
+        dev    x   = rig_put_randn(g, MOST * in);
+        float *all = run_gate(g, w, x, MOST, false);
+        for (int n = 1; n <= MOST; n++)
+            for (size_t row = 0; row + (size_t)n <= MOST; row++)
+                SAME_F32(g, run_gate(g, w, dev_at_f32(x, row * in), n, true), all + row * in, (size_t)n * in);
+        rig_close_weights(g);
+    }
+}
+TEST(joined_gates_are_the_single_ops) { rig_each(t, gates_joined); }
+>>>>>>> fa7f99e (cuda: shorten a step of one row)
 
 typedef struct {
     int  n, n_slots, n_outs;
@@ -217,6 +260,23 @@ static float *run_experts(rig *g, const expert_rows *e, int n_rows, size_t n, bo
     return rig_get_f32(g, e->y, n);
 }
 
+/* Checks that joined and single ops agree, and that rows alone or with one or three after them are what they are among
+ * n_rows. */
+static void check_experts(rig *g, const expert_rows *e, int n_rows, size_t in)
+{
+    size_t K = (size_t)e->n_slots, n_all = (size_t)n_rows * K * in;
+    float *all = run_experts(g, e, n_rows, n_all, true);
+    SAME_F32(g, all, run_experts(g, e, n_rows, n_all, false), n_all);
+    for (size_t row = 0; row < 4; row++) {
+        expert_rows one = *e;
+        int         n   = row < 2 ? 1 : row == 2 ? 2 : 4;
+        one.x           = dev_at_f32(e->x, row * in);
+        one.logits      = dev_at_f32(e->logits, row * (size_t)e->n_experts);
+        float *alone    = run_experts(g, &one, n, (size_t)n * K * in, true);
+        SAME_F32(g, alone, all + row * K * in, (size_t)n * K * in);
+    }
+}
+
 static void experts_of(rig *g, const expert_shape *s)
 {
     enum { MATS = 11, SLOTS = 4, MOST = 9 };
@@ -241,16 +301,7 @@ static void experts_of(rig *g, const expert_shape *s)
         e.gate = w[0], e.up = w[1];
     e.logits = rig_put_randn(g, MOST * MATS), e.expert_scale = rig_put_randn(g, MATS);
     e.w = rig_new(g, MOST * SLOTS * sizeof(float)), e.id = rig_new(g, MOST * SLOTS * sizeof(int32_t));
-    float *all = run_experts(g, &e, MOST, MOST * SLOTS * in, true);
-    SAME_F32(g, all, run_experts(g, &e, MOST, MOST * SLOTS * in, false), MOST * SLOTS * in);
-    for (size_t row = 0; row < 3; row++) { /* alone, and the third with the one after it */
-        expert_rows one = e;
-        int         n   = row == 2 ? 2 : 1;
-        one.x           = dev_at_f32(e.x, row * in);
-        one.logits      = dev_at_f32(e.logits, row * MATS);
-        float *alone    = run_experts(g, &one, n, (size_t)n * SLOTS * in, true);
-        SAME_F32(g, alone, all + row * SLOTS * in, (size_t)n * SLOTS * in);
-    }
+    check_experts(g, &e, MOST, in);
     rig_close_weights(g);
 }
 
