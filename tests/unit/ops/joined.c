@@ -27,7 +27,6 @@ TEST(joined_matmuls_agree_with_ref)
 }
 
 typedef struct {
-<<<<<<< HEAD
     int  n, n_slots;
     bool norm;
 } sum_shape;
@@ -80,7 +79,8 @@ TEST(joined_gated_norm_agrees_with_ref)
     static const sum_shape s[] = {{8, 1, true}, {16, 6, false}, {40, 4, true}, {64, 8, true}, {128, 32, true}};
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_gated_norm, &s[i]);
 }
-=======
+
+typedef struct {
     quant_type type;
     int        n_in, n_ff;
 } gate_shape;
@@ -121,7 +121,6 @@ static void gates_joined(rig *g)
     }
 }
 TEST(joined_gates_are_the_single_ops) { rig_each(t, gates_joined); }
->>>>>>> fa7f99e (cuda: shorten a step of one row)
 
 typedef struct {
     int  n, n_slots, n_outs;
