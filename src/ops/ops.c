@@ -74,7 +74,8 @@ bool ops_check_kv(const ops *o, cache_types t, int head_dim, err *e)
     return cache_types_check(t, head_dim, e);
 }
 
-const int graph_buckets[GRAPH_BUCKETS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, GRAPH_MAX_ROWS};
+/* Numbers of rows of recorded steps, so that few recordings serve all steps. */
+static const int graph_buckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, GRAPH_MAX_ROWS};
 
 int graph_rows(const ops *o, int n, int max)
 {

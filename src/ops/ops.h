@@ -328,8 +328,8 @@ struct ops {
     bool (*record_end)(queue *q);
     /* Optional, both: NULL for backends that do not record.
      * padding: from here on, rows whose `lane` is negative are padding: no expert is computed for them. NULL (.p): no
-     * row is padding. A recorded step has a number of rows from graph_buckets, and its last rows may be padding, with
-     * lane -1, token -1 and last -1: they store no K/V, attend to nothing, and their results are undefined.
+     * row is padding. A recorded step has a number of rows that graph_rows returns, and its last rows may be padding,
+     * with lane -1, token -1 and last -1: they store no K/V, attend to nothing, and their results are undefined.
      * recordings: counts for metrics and tests. */
     void (*padding)(queue *q, dev lane);
     graph_counts (*recordings)(const queue *q);
@@ -436,9 +436,7 @@ struct ops {
 };
 
 /* Steps with more rows than this are not recorded: the time to enqueue their ops does not matter. */
-enum { GRAPH_MAX_ROWS = 64, GRAPH_BUCKETS = 12 };
-/* Numbers of rows of recorded steps, ascending, so that few recordings serve all steps. */
-extern const int graph_buckets[GRAPH_BUCKETS];
+enum { GRAPH_MAX_ROWS = 64 };
 /* Returns the number of rows that a step of n >= 1 rows runs with, at most max >= n: the next bucket if the backend
  * records it, otherwise n. */
 int graph_rows(const ops *o, int n, int max);

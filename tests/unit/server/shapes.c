@@ -81,8 +81,10 @@ TEST(server_replies_have_all_their_members)
          "completion_tokens_per_s "
          "requests_per_s steps_per_s rows_per_step} requests{running queued submitted admitted refused finished{stop "
          "stop_string length cancelled timeout error}} tokens{prompt cached completion} kv{bytes pinned_bytes "
-         "reserved_bytes cached_bytes pressure prefix_hits prefix_misses prefix_evicted} speculation{" GUESSES
-         " plain_rounds methods{dflash" METHOD " tree" METHOD " mtp" METHOD " ngram" METHOD " grammar" METHOD
+         "reserved_bytes cached_bytes pressure prefix_hits prefix_misses prefix_evicted stored_bytes parked_bytes "
+         "stored_hits "
+         "stored_misses} speculation{" GUESSES " plain_rounds methods{dflash" METHOD " tree" METHOD " mtp" METHOD
+         " ngram" METHOD " grammar" METHOD
          "} routes} steps{steps failed rows prompt_rows seconds busy_s} slots process{resident_bytes held_bytes "
          "uptime_s} "
          "http{connections calls accepted refused bytes_in bytes_out stats_streams}}"},
