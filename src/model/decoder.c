@@ -82,8 +82,9 @@ static void run_rows(decoder *d, kv_pool *kv, const step *s, int n_rows)
     bool    records = d->o->padding && n_rows <= GRAPH_MAX_ROWS;
     dev     want;
     kv_pool_flush(kv, t->q);
-    step_rows r    = step_upload(s, n_rows, d->o, t->q, d->rows, t->n_states > 0, &want);
-    bool      done = records && d->o->replay(t->q, step_key(d, kv, n_rows));
+    step_rows r = step_upload(s, n_rows, d->o, t->q, d->rows, t->n_states > 0, &want);
+    if (records) r.chain_from = r.chain_to = r.chain_end = 0; /* a recording serves steps with other chains */
+    bool done = records && d->o->replay(t->q, step_key(d, kv, n_rows));
     for (; !done; done = d->o->record_end(t->q)) forward(d, kv, &r, want, records ? n_rows : s->n_want);
 }
 

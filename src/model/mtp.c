@@ -306,7 +306,8 @@ static bool reserve_queue(mtp *m, err *e)
                                    .max_in           = widest(c->n_ff, c->n_layers, min_in),
                                    .max_expert_slots = m->n_chosen,
                                    .n_experts        = m->n_clusters,
-                                   .max_vocab        = c->n_vocab};
+                                   .max_vocab        = c->n_vocab,
+                                   .max_expert_in    = 1}; /* all clusters read one row */
     return m->d.t->o->queue_reserve(m->d.t->q, &lim, e);
 }
 

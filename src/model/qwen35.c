@@ -257,7 +257,7 @@ bool qwen35_open(target **out, const checkpoint *cp, const model_options *opt, o
     }
     init_target(m, o, opt);
     const qwen35_config *c   = &m->c;
-    queue_limits         lim = {m->d.t.max_rows, qwen35_widest(c), c->n_used, c->n_experts, c->n_vocab, 0};
+    queue_limits         lim = {m->d.t.max_rows, qwen35_widest(c), c->n_used, c->n_experts, c->n_vocab, c->n_ff_expert};
     if (!decoder_load(&m->d, &g, &lim, e)) {
         decoder_close(&m->d.t);
         return false;

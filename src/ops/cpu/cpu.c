@@ -195,6 +195,7 @@ static bool take_scratch(queue *q)
     const queue_limits *l    = &q->lim;
     size_t              rows = (size_t)l->max_rows, slots = (size_t)l->max_expert_slots, experts = (size_t)l->n_experts;
     size_t              threads = (size_t)q->n_threads, pairs, blocks, vocab;
+    size_t              parts   = max_size(threads * PART_SCRATCH, CHOICE_SCRATCH) + ALIGN;
     if (!size_mul(&pairs, rows, max_size(slots, 1))) return false;
     if (!size_mul(&blocks, pairs, ceil_div((size_t)l->max_in, QK))) return false;
     if (!size_mul(&vocab, threads, (size_t)l->max_vocab)) return false;
@@ -202,8 +203,8 @@ static bool take_scratch(queue *q)
            (q->first = mem_try_n(experts + 1, sizeof *q->first)) && (q->mat = mem_try_n(experts, sizeof *q->mat)) &&
            (q->next = mem_try_n(experts, sizeof *q->next)) && (q->path = mem_try_n(threads * rows, sizeof *q->path)) &&
            (q->tiles = mem_try_n(rows + 1, sizeof *q->tiles)) &&
-           (q->parts = mem_try_n(max_size(threads * PART_SCRATCH, CHOICE_SCRATCH) + ALIGN, sizeof *q->parts)) &&
-           (q->kept = mem_try_n(CHOICE_SCRATCH / 16, sizeof *q->kept)) &&
+           (q->parts = mem_try_resize(NULL, parts * sizeof *q->parts)) && /* not zeroed: unused memory stays free */
+           (q->kept = mem_try_resize(NULL, CHOICE_SCRATCH / 16 * sizeof *q->kept)) &&
            (q->numerators = mem_try_n(threads * experts, sizeof *q->numerators)) &&
            (q->candidates = mem_try_n(vocab, sizeof *q->candidates)) &&
            (q->seen = mem_try_n(threads * rows, sizeof *q->seen));

@@ -49,21 +49,21 @@ extern "C" cudaError_t cuda_softcap(cudaStream_t s, float *x, size_t n, float ca
     return cudaGetLastError();
 }
 
-/* Grid: x over elements, y over rows. */
+/* Grid: x over rows, of which there may be more than y has places; y over elements. */
 static __global__ void copy_rows_kernel(float *y, size_t y_stride, const float *x, size_t x_stride, const int32_t *idx,
                                         int n)
 {
     let_next_start();
     wait_for_previous();
-    size_t row = blockIdx.y, from = idx ? (size_t)idx[row] : row;
-    int    i = blockIdx.x * ELEMENT_THREADS + threadIdx.x;
+    size_t row = blockIdx.x, from = idx ? (size_t)idx[row] : row;
+    int    i = blockIdx.y * ELEMENT_THREADS + threadIdx.x;
     if (i < n) y[row * y_stride + i] = x[from * x_stride + i];
 }
 
 extern "C" cudaError_t cuda_copy_rows(cudaStream_t s, float *y, int y_stride, const float *x, int x_stride,
                                       const int32_t *idx, int n_rows, int n)
 {
-    dim3 grid(blocks_for((size_t)n, ELEMENT_THREADS), (unsigned)n_rows);
+    dim3 grid((unsigned)n_rows, blocks_for((size_t)n, ELEMENT_THREADS));
     LAUNCH_EARLY(copy_rows_kernel, grid, ELEMENT_THREADS, 0, s, y, (size_t)y_stride, x, (size_t)x_stride, idx, n);
     return cudaGetLastError();
 }

@@ -123,6 +123,8 @@ enum { STAGED_ROWS = 2 };
 /* Return whether a matmul of one row's experts with these weights supports `act`, and `rows`. */
 bool cuda_matmul_can_gate(quant_type type, int n_tiles);
 bool cuda_matmul_can_convert(quant_type type, int n_tiles);
+/* Returns whether a matmul of one row's experts supports `sum` with this many slots: shared memory limits it. */
+bool cuda_matmul_can_sum(quant_type type, int n_slots);
 
 /* --- rows and elements ----------------------------------------------------------------------------*/
 /* y = (res + norm(x) * w) * scale; res and w may be NULL. to, here and below: unless high is NULL, y is also written

@@ -831,6 +831,27 @@ extern "C" bool cuda_matmul_can_pair(quant_type type, int n_tiles, int n_rows)
     }
 }
 
+/* A block has a warp for each slot, and its rows. */
+template <quant_type T> static bool can_sum(int n_slots)
+{
+    size_t rest = 4352; /* as in launch */
+    return (size_t)n_slots * (size_t)(weight_ring<T>::WARP_BYTES + staged_rows<T>::bytes(1)) +
+               block_sums<1>::bytes(n_slots, 0) + rest <=
+           (size_t)shared_limit();
+}
+
+extern "C" bool cuda_matmul_can_sum(quant_type type, int n_slots)
+{
+    if (n_slots > SUM_SLOTS) return false;
+    switch (type) {
+#define CASE(T)                                                                                                        \
+    case QUANT_##T: return can_sum<QUANT_##T>(n_slots);
+        EACH_TYPE(CASE)
+#undef CASE
+    default: return false;
+    }
+}
+
 extern "C" bool cuda_matmul_can_convert(quant_type type, int n_tiles)
 {
     bool is_float = type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;

@@ -108,7 +108,7 @@ static void wrote(queue *q, const void *p, size_t bytes)
     made       *other[] = {&q->order, &q->sum, &q->sum_w, &q->gated};
     for (int i = 0; i < X_SLOTS + (int)COUNT(other); i++) {
         made *m = i < X_SLOTS ? &q->x[i] : other[i - X_SLOTS];
-        if (at < m->of + m->bytes && m->of < at + bytes) *m = (made){0};
+        if (at < m->of + m->bytes && m->of < at + bytes) *m = (made){.used = m->used}; /* an op may still read it */
     }
 }
 
@@ -117,7 +117,7 @@ static void wrote_f32(queue *q, dev y, int n_rows, int n) { wrote(q, y.p, (size_
 /* Between runs of ops nothing is known: a replayed one does not pass through here. */
 static void forget_made(queue *q)
 {
-    for (int i = 0; i < X_SLOTS; i++) q->x[i] = (made){0};
+    for (int i = 0; i < X_SLOTS; i++) q->x[i] = (made){.used = q->x[i].used};
     q->order = q->sum = q->sum_w = q->gated = (made){0};
 }
 
@@ -764,7 +764,7 @@ static void op_experts(queue *q, const expert_rows *e, int n_rows)
         experts_inner(q, e, n_rows);
     }
     cuda_matmul_args a   = experts_args(q, e->y, e->down, true, e->id, n_rows, e->n_slots);
-    bool             sum = one && e->n_slots <= SUM_SLOTS && e->down->n_out <= q->lim.max_in;
+    bool             sum = one && cuda_matmul_can_sum(e->down->type, e->n_slots) && e->down->n_out <= q->lim.max_in;
     if (one)
         a.rows = e->act.p;
     else
