@@ -111,9 +111,17 @@ static int section_class(const kv_pool *p, const pack_section *s)
     return s->kind == IMAGE_STATE ? state_class(p, (int)s->id) : (int)s->id;
 }
 
+/* Returns whether the section's class is still the one for which its memory was allocated: when a drafter leaves,
+ * another one can get the number of its class, with pages of another size. */
+static bool is_same_class(const kv_pool *p, const kv_image_key *k, const pack_section *s, int cls)
+{
+    if (!hash128_is_zero(s->tag) && !hash128_equal(s->tag, k->added[cls])) return false;
+    return p->cls[cls].group != NO_CLASS && s->bytes == (uint64_t)s->n * p->cls[cls].page_bytes;
+}
+
 /* Enqueues the copy of pages of one section to the host, from its last page on. Returns false when the tree lacks one
- * of them. */
-static bool copy_section(kv_export *x, const kv_prefix *t, size_t *left)
+ * of them, or has pages of another class in their place. */
+static bool copy_section(kv_export *x, const kv_prefix *t, const kv_image_key *k, size_t *left)
 {
     const kv_pool      *p     = kv_prefix_pool(t);
     const pack_section *s     = &x->image.section[x->section];
@@ -121,6 +129,7 @@ static bool copy_section(kv_export *x, const kv_prefix *t, size_t *left)
     const size_t        bytes = p->cls[cls].page_bytes;
     const int32_t end = s->kind == IMAGE_STATE ? s->first : s->first + s->n - x->next; /* pages before it are missing */
     kv_node      *at  = node_before(t, &x->range, end);
+    if (!is_same_class(p, k, s, cls)) return false;
     for (; x->next<s->n && * left> 0; x->next++, at = kv_node_parent(at)) {
         if (!at || !kv_node_has(at, cls)) return false;
         p->o->download(p->q, (char *)s->data + (size_t)(s->n - 1 - x->next) * bytes,
@@ -130,12 +139,12 @@ static bool copy_section(kv_export *x, const kv_prefix *t, size_t *left)
     return true;
 }
 
-bool kv_export_more(kv_export *x, kv_prefix *t, size_t max_bytes, bool *done, err *e)
+bool kv_export_more(kv_export *x, kv_prefix *t, const kv_image_key *k, size_t max_bytes, bool *done, err *e)
 {
     const kv_pool *p  = kv_prefix_pool(t);
     bool           ok = true;
     for (size_t left = max_bytes > 0 ? max_bytes : 1; ok && left > 0 && x->section < x->image.n;) {
-        ok = copy_section(x, t, &left);
+        ok = copy_section(x, t, k, &left);
         if (x->next < x->image.section[x->section].n) continue;
         x->section++;
         x->next = 0;
@@ -249,16 +258,20 @@ static int32_t same_pages(const pack *p, const int32_t *text, int32_t n)
     return k;
 }
 
-/* Returns whether a hit at `end` uses page k of this class. Pages of added classes without a wish are used. */
+/* Returns whether a hit at `end` uses page k of this class. Of added classes without a wish, or with one that requires
+ * nothing, all pages are used. */
 static bool is_needed(const source *x, int32_t k, int cls, int32_t end)
 {
     const page_class *c = &x->p->cls[cls];
     if (c->group == NO_CLASS) return false;
     if (c->is_state) return (k + 1) * KV_PAGE == end;
     if (c->group == 0) return k >= first_seen_page(c, end);
-    for (int i = 0; i < x->w->n_wishes; i++)
-        if (x->w->wish[i].cls == cls)
-            return k < x->w->wish[i].head_pages || k >= x->w->wish[i].first(x->w->wish[i].ctx, end) / KV_PAGE;
+    for (int i = 0; i < x->w->n_wishes; i++) {
+        const kv_wish *w = &x->w->wish[i];
+        if (w->cls != cls) continue;
+        int32_t first = w->first(w->ctx, end);
+        return k < w->head_pages || k >= first / KV_PAGE || (!w->head_pages && first >= end);
+    }
     return true;
 }
 
@@ -323,7 +336,7 @@ int32_t kv_import(kv_prefix *t, const kv_image_key *k, const kv_wanted *w, const
     page_source more = {source_has, &x};
     for (int i = 0; i < n_images; i++) same[i] = same_pages(images[i], w->text, w->n);
     int32_t end = kv_prefix_reach_with(t, w, &more);
-    if (end > kv_prefix_reach(t, w->salt, w->text, w->n, w->wish, w->n_wishes)) add_pages(t, &x, end);
+    if (end && n_images) add_pages(t, &x, end); /* of a hit that is complete too: a drafter's pages may be missing */
     mem_free(same);
     return kv_prefix_reach(t, w->salt, w->text, w->n, w->wish, w->n_wishes);
 }

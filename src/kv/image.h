@@ -40,9 +40,10 @@ typedef struct kv_export kv_export;
 /* Begins to copy a range of the tree: allocates memory for all of it. Fails with ERR_NOT_FOUND when the tree lacks a
  * page or state that a hit at `to` needs. *r and *k are copied, the text too. */
 bool kv_export_begin(kv_export **out, kv_prefix *t, const kv_image_key *k, const kv_range *r, err *e);
-/* Copies further pages, of about max_bytes, and blocks until they are copied. Between two calls the tree may change:
- * fails with ERR_NOT_FOUND when a page was evicted. Sets *done after the last one. */
-bool  kv_export_more(kv_export *x, kv_prefix *t, size_t max_bytes, bool *done, err *e);
+/* Copies further pages, of about max_bytes, and blocks until they are copied. Between two calls the tree and its
+ * classes may change; *k is the key of now. Fails with ERR_NOT_FOUND when a page was evicted or an added class was
+ * replaced. Sets *done after the last one. */
+bool  kv_export_more(kv_export *x, kv_prefix *t, const kv_image_key *k, size_t max_bytes, bool *done, err *e);
 pack *kv_export_pack(kv_export *x); /* complete after *done; valid as long as x */
 void  kv_export_free(kv_export *x); /* accepts NULL */
 

@@ -687,13 +687,13 @@ static void *engine_main(void *arg)
         bool more = tier_work(s->tier, busy ? COPY_PER_STEP : COPY_WHEN_IDLE);
         if (!busy && !more && wait_for_work(s, seen)) break;
     }
-    tier_finish(s->tier, FINISH_S);
     errands_close(&s->errands);
     pthread_mutex_lock(&s->lock);
     s->stopped = true;
     atomic_store(&s->busy_since, 0);
     pthread_cond_broadcast(&s->stopped_now);
     pthread_mutex_unlock(&s->lock);
+    tier_finish(s->tier, FINISH_S); /* after that: sched_shutdown does not wait for the disk, sched_free does */
     return NULL;
 }
 

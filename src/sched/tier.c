@@ -12,7 +12,8 @@
 enum {
     MAX_TEXTS   = 64,        /* texts that wait to be stored; the oldest is dropped */
     MAX_WAITING = 256 << 20, /* bytes that wait for the disk thread: then copying pauses */
-    WAIT_MS     = 2000,      /* maximum time that a job waits for the disk, unless computing takes longer */
+    WAIT_MS     = 2000,      /* maximum time that a job waits for the disk */
+    WAIT_MIN_MS = 50,        /* it waits at least this long, also when computing takes less */
 };
 
 /* A text that is to be stored. */
@@ -113,10 +114,16 @@ struct tier_load {
     double        deadline;
 };
 
+double tier_patience(double row_s, int32_t n_rows)
+{
+    if (!(row_s > 0)) return WAIT_MS / 1e3;
+    return fmax(fmin(row_s * n_rows, WAIT_MS / 1e3), WAIT_MIN_MS / 1e3);
+}
+
 static void start_load(tier *t, tandem_job *j, double now, double row_s)
 {
     int32_t n = (int32_t)j->prompt.n, pages = (n - 1) / KV_PAGE;
-    int32_t have = spec_cached_len(t->s, j->salt, j->prompt.p, n);
+    int32_t have = spec_usable_len(t->s, j->opt.spec.method, j->salt, j->prompt.p, n);
     if (pages * KV_PAGE - have < TIER_MIN || j->opt.score_prompt) return;
     tier_load       *x      = xnew(tier_load);
     kv_image_filter *filter = xnew(kv_image_filter);
@@ -127,7 +134,7 @@ static void start_load(tier *t, tandem_job *j, double now, double row_s)
     x->r->page_s            = row_s * KV_PAGE;
     x->r->wants             = kv_image_wants;
     x->r->wants_ctx         = filter;
-    x->deadline             = now + fmax(WAIT_MS / 1e3, row_s * (n - have));
+    x->deadline             = now + tier_patience(row_s, n - have);
     j->load                 = x;
     disk_submit(t->d, x->r);
 }
@@ -284,6 +291,6 @@ void tier_finish(tier *t, double seconds)
     double end = clock_s() + seconds;
     while (t && !t->only_memory && (t->first || t->saves) && clock_s() < end) {
         unsigned seen = bell_read(t->ring);
-        if (!tier_work(t, SIZE_MAX) && (t->first || t->saves)) bell_wait(t->ring, seen, end - clock_s());
+        if (!tier_work(t, SIZE_MAX) && (t->first || t->saves)) bell_wait(t->ring, seen, fmax(end - clock_s(), 0));
     }
 }

@@ -232,10 +232,9 @@ void lane_no_room_for_draft(spec_lane *l, drafter_kind k)
     lane_drafter_failed(l, k, &why);
 }
 
-static bool is_requested(const spec_lane *l, drafter_kind k)
+bool is_requested(int method, drafter_kind k)
 {
-    int m = l->opt.spec.method;
-    return m == SPEC_AUTO || (m != SPEC_OFF && spec_method_drafter((spec_method)m) == k);
+    return method == SPEC_AUTO || (method != SPEC_OFF && spec_method_drafter((spec_method)method) == k);
 }
 
 /* Makes the drafter available to the lane, for a request that begins or that continues after parking. */
@@ -244,7 +243,7 @@ static void take_drafter(spec_lane *l, drafter_kind i)
     draft_slot *k   = &l->s->slots[i];
     err         why = {0};
     l->uses[i]      = false;
-    if (!is_requested(l, i) || !k->given || k->failed || k->parked) return;
+    if (!is_requested(l->opt.spec.method, i) || !k->given || k->failed || k->parked) return;
     bool opened = !k->d;
     if (opened && !open_slot(l->s, k, &why)) {
         k->failed = true;

@@ -73,6 +73,28 @@ int32_t spec_cached_len(const spec *s, uint64_t salt, const int32_t *text, int32
     return s->tree ? kv_prefix_reach(s->tree, salt, text, n, NULL, 0) : 0;
 }
 
+static int32_t last_page(const void *ctx, int32_t n_pos)
+{
+    (void)ctx;
+    return n_pos - KV_PAGE;
+}
+
+int32_t spec_usable_len(const spec *s, int method, uint64_t salt, const int32_t *text, int32_t n)
+{
+    kv_wish wish[DRAFTER_KINDS];
+    int     n_wishes = 0;
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
+        const draft_slot *k = &s->slots[i];
+        kv_wish           w;
+        if (!k->d || !k->d->wish || k->parked || !is_requested(method, (drafter_kind)i)) continue;
+        k->d->wish(k->d, NULL, &w);
+        if (!w.head_pages) continue; /* it takes what is there */
+        w.first          = last_page;
+        wish[n_wishes++] = w;
+    }
+    return s->tree ? kv_prefix_reach(s->tree, salt, text, n, wish, n_wishes) : 0;
+}
+
 bool spec_export_begin(spec *s, const kv_range *r, kv_export **out, err *e)
 {
     kv_image_key key = spec_image_key(s);
@@ -82,8 +104,9 @@ bool spec_export_begin(spec *s, const kv_range *r, kv_export **out, err *e)
 
 bool spec_export_more(spec *s, kv_export *x, size_t max_bytes, bool *done, err *e)
 {
-    *done = false;
-    return s->tree ? kv_export_more(x, s->tree, max_bytes, done, e) : no_images(e);
+    kv_image_key key = spec_image_key(s);
+    *done            = false;
+    return s->tree ? kv_export_more(x, s->tree, &key, max_bytes, done, e) : no_images(e);
 }
 
 bool spec_image_check(const spec *s, const pack *p, err *e)

@@ -20,6 +20,9 @@ bool spec_has_images(const spec *s);
 kv_image_key spec_image_key(const spec *s);
 /* Returns the length up to which the prefix cache has all that a hit of this text needs without drafters, in tokens. */
 int32_t spec_cached_len(const spec *s, uint64_t salt, const int32_t *text, int32_t n);
+/* Returns about the length that a request with this method would reuse: the drafters' first and last pages are there
+ * too. */
+int32_t spec_usable_len(const spec *s, int method, uint64_t salt, const int32_t *text, int32_t n);
 /* As the functions of kv/image.h; ERR_UNAVAILABLE: there are no images now. */
 bool            spec_export_begin(spec *s, const kv_range *r, kv_export **out, err *e);
 bool            spec_export_more(spec *s, kv_export *x, size_t max_bytes, bool *done, err *e);

@@ -162,6 +162,7 @@ void lane_commit_sure(spec_lane *l);
 /* Moves the lane's saved state into the prefix tree. */
 void lane_give_state(spec_lane *l);
 
+bool is_requested(int method, drafter_kind k); /* returns whether requests with this method use the drafter */
 /* Opens the drafters that the request may use, and creates the draft lanes. A drafter that cannot be opened is logged
  * once. */
 void lane_take_drafters(spec_lane *l);

@@ -232,3 +232,11 @@ TEST_LONG(tier_parks_texts_in_host_memory)
         tandem_close(e);
     }
 }
+
+TEST(tier_waits_for_the_disk_no_longer_than_computing_takes)
+{
+    CHECK(tier_patience(0, 1000) == 2);
+    CHECK(tier_patience(1e-3, 1000) == 1);
+    CHECK(tier_patience(1e-3, 100000) == 2);
+    CHECK(tier_patience(1e-6, 1000) == 0.05);
+}

@@ -1,6 +1,7 @@
 /* Speculation over a hybrid target with its own MTP head and a DFlash drafter: every method writes the plain text, with
  * log-probabilities equal bit by bit, alone and among other lanes, after prefix hits and with rounds kept in part. */
 #include "base/num.h"
+#include "spec/image.h"
 #include "spec/inside.h"
 #include "test.h"
 
@@ -24,7 +25,7 @@ typedef struct {
 static bool add_drafter(test_case *t, stage *g, const char *dir, cache_types types)
 {
     err               e   = {0};
-    spec_draft_source src = {.path = test_path(dir), .opt = {.kv_type = types}};
+    spec_draft_source src = {.path = test_path(dir), .opt = {.kv_type = types}, .fingerprint = true};
     return CHECK_OK(spec_add_drafter(g->s, &src, &e), e);
 }
 
@@ -65,16 +66,21 @@ static void make_prompt(int32_t *out, int seed)
     for (int i = 0; i < PROMPT; i++) out[i] = (seed * 7 + i * i * 3 + i % 9) % 500 + 2;
 }
 
+static lane_request request(const int32_t *prompt, float temp, const spec_settings *how)
+{
+    return (lane_request){.opt      = {.params  = {.temp = temp, .top_p = 1, .top_k = temp > 0 ? 3 : 0, .seed = 5},
+                                       .penalty = {.repeat = 1},
+                                       .n_top   = 0,
+                                       .spec    = how ? *how : (spec_settings){.method = SPEC_OFF}},
+                          .prompt   = prompt,
+                          .n_prompt = PROMPT};
+}
+
 static void begin(test_case *t, stage *g, int lane, const int32_t *prompt, float temp, const spec_settings *how)
 {
     err          e      = {0};
     size_t       reused = 0;
-    lane_request r      = {.opt      = {.params  = {.temp = temp, .top_p = 1, .top_k = temp > 0 ? 3 : 0, .seed = 5},
-                                        .penalty = {.repeat = 1},
-                                        .n_top   = 0,
-                                        .spec    = how ? *how : (spec_settings){.method = SPEC_OFF}},
-                           .prompt   = prompt,
-                           .n_prompt = PROMPT};
+    lane_request r      = request(prompt, temp, how);
     CHECK_OK(spec_lane_begin(g->l[lane], &r, &reused, &e), e);
 }
 
@@ -195,6 +201,47 @@ TEST(hybrid_mtp_rows_are_in_the_prefix_tree)
         CHECK(kv_pool_pinned_bytes(g.s->kv) > target_alone);
         decode(t, &g, &a, 1, 0);
         check_same(t, &a, &plain, 0, "after a hit");
+    }
+    close_stage(&g);
+}
+
+/* A request that uses the MTP head takes its rows from an image, though its hit does not need them. */
+TEST(hybrid_mtp_rows_come_back_with_an_image)
+{
+    const spec_settings mtp = {.method = SPEC_MTP, .draft_max = 3};
+    stage               g;
+    int32_t             prompt[PROMPT];
+    answer              plain, a;
+    err                 e    = {0};
+    bool                done = false;
+    kv_export          *x    = NULL;
+    make_prompt(prompt, 4);
+    if (open_stage(t, &g, &(kv_types)KV_TYPES_ALL(CACHE_F16))) {
+        kv_range range       = {.text = prompt, .to = (PROMPT - 1) / KV_PAGE * KV_PAGE};
+        g.s->opt.fingerprint = "x";
+        begin(t, &g, 0, prompt, 0, &mtp);
+        decode(t, &g, &plain, 1, 0);
+        spec_lane_end(g.l[0]);
+        if (CHECK_OK(spec_export_begin(g.s, &range, &x, &e), e) &&
+            CHECK_OK(spec_export_more(g.s, x, SIZE_MAX, &done, &e), e)) {
+            size_t pinned[2];
+            for (int with = 0; with < 2; with++) {
+                const pack  *image  = kv_export_pack(x);
+                size_t       reused = 0;
+                lane_request r      = request(prompt, 0, with ? &mtp : NULL);
+                spec_forget(g.s);
+                r.images   = &image;
+                r.n_images = 1;
+                CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
+                CHECK_INT((int)reused, range.to);
+                pinned[with] = kv_pool_pinned_bytes(g.s->kv);
+                decode(t, &g, &a, 1, 0);
+                check_same(t, &a, &plain, 0, "after an import");
+                spec_lane_end(g.l[0]);
+            }
+            CHECK_MSG(pinned[1] > pinned[0], "%zu bytes, %zu without the head", pinned[1], pinned[0]);
+        }
+        kv_export_free(x);
     }
     close_stage(&g);
 }

@@ -139,6 +139,55 @@ TEST_LONG(spec_continues_from_an_image_with_every_kv_type)
     }
 }
 
+/* When another drafter has the number of the class, the pages of the export are lost. */
+TEST(spec_continues_no_export_of_a_class_that_was_replaced)
+{
+    spec_rig   g;
+    answer     a;
+    err        e    = {0};
+    kv_export *x    = NULL;
+    bool       done = false, ok = true;
+    kv_range   r = {.text = prompt, .to = 64};
+    make_prompt();
+    if (spec_rig_open(t, &g, &common, true)) {
+        ask(t, g.l[0], SPEC_DFLASH, NULL, 0, &a);
+        kv_image_key key = spec_image_key(g.s);
+        CHECK_OK(kv_export_begin(&x, g.s->tree, &key, &r, &e), e);
+        for (int i = 0; i < KV_MAX_CLASSES; i++) key.added[i].lo ^= !hash128_is_zero(key.added[i]);
+        while (x && ok && !done) ok = kv_export_more(x, g.s->tree, &key, 1, &done, &e);
+        CHECK(!ok && e.code == ERR_NOT_FOUND);
+        kv_export_free(x);
+        kv_export_free(store(t, g.s, 0, 64, 1));
+    }
+    spec_rig_close(&g);
+}
+
+/* An image brings the drafter's pages back to a text whose other pages are cached. */
+TEST(spec_continues_from_the_drafters_part_of_an_image)
+{
+    enum { END = (PROMPT - 1) / KV_PAGE * KV_PAGE };
+    spec_rig a, b;
+    answer   x;
+    pack     image = {0};
+    make_prompt();
+    if (spec_rig_open(t, &a, &common, true) & spec_rig_open(t, &b, &common, true)) {
+        ask(t, a.l[0], SPEC_DFLASH, NULL, 0, &x);
+        ask(t, b.l[0], SPEC_OFF, NULL, 0, &x);
+        kv_export  *out = store(t, a.s, 0, END, SIZE_MAX);
+        const pack *one = &image;
+        if (out && through_file(t, out, &image)) {
+            CHECK_INT(spec_usable_len(b.s, SPEC_OFF, 0, prompt, PROMPT), END);
+            CHECK_INT(spec_usable_len(b.s, SPEC_DFLASH, 0, prompt, PROMPT), 0);
+            CHECK_INT(spec_import(b.s, 0, prompt, PROMPT, &one, 1), END);
+            CHECK_INT(spec_usable_len(b.s, SPEC_DFLASH, 0, prompt, PROMPT), END);
+        }
+        kv_export_free(out);
+    }
+    pack_deinit(&image);
+    spec_rig_close(&a);
+    spec_rig_close(&b);
+}
+
 /* Returns whether all of the pool's memory is zero. */
 static bool is_wiped(const spec *s)
 {
