@@ -24,7 +24,10 @@ struct disk {
     disk_request   *first, **end; /* under the lock, as the rest */
     bool            closing;
     disk_stats      stats;
-    double          paused_until; /* used by the thread */
+    /* Used by the thread: */
+    double  paused_until;
+    double  recent_bytes, recent_s; /* sums of loads; older ones count less */
+    int64_t n_slower;               /* loads for which computing is faster */
 };
 
 /* --- requests -----------------------------------------------------------------------------------*/
@@ -149,7 +152,10 @@ static bool load_entry(disk *d, disk_request *r, const index_entry *x, int32_t e
     index_file_name(x->key, name);
     if (!d->index) return err_set(e, ERR_UNAVAILABLE, "an entry has left the memory");
     int fd = openat(index_dir(d->index), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return err_set(e, ERR_NOT_FOUND, "cannot open '%s': %s", name, strerror(errno));
+    if (fd < 0) {
+        bool gone = errno == ENOENT || errno == ELOOP; /* other errors may pass, such as too many open files */
+        return err_set(e, gone ? ERR_NOT_FOUND : ERR_IO, "cannot open '%s': %s", name, strerror(errno));
+    }
     bool ok = pack_open(p, fd, e);
     for (int i = 0; ok && i < p->n; i++) {
         if (!r->wants(r->wants_ctx, &p->section[i], end)) continue;
@@ -163,19 +169,21 @@ static bool load_entry(disk *d, disk_request *r, const index_entry *x, int32_t e
     return ok || err_wrap(e, "%s", name);
 }
 
-/* Returns whether reading the chain takes longer than computing its text, as measured so far. */
-static bool is_slower(disk *d, const disk_request *r, const index_entry *chain, int n)
+enum {
+    ENOUGH     = 64 << 20, /* bytes of reading before the rate is known */
+    TRY_SLOWER = 16,       /* of so many loads that seem slower than computing, one is tried: the disk may have become
+                             * faster */
+};
+
+/* Returns whether reading the chain takes longer than computing its text, as measured lately. */
+static bool is_slower(const disk *d, const disk_request *r, const index_entry *chain, int n)
 {
-    enum { ENOUGH = 64 << 20 }; /* bytes of reading before the rate is known */
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
         index_entry x;
         if (!d->memory || !memory_find(d->memory, chain[i].key, &x)) bytes += chain[i].bytes;
     }
-    pthread_mutex_lock(&d->lock);
-    double rate =
-        d->stats.read_bytes > ENOUGH && d->stats.read_s > 0 ? (double)d->stats.read_bytes / d->stats.read_s : 0;
-    pthread_mutex_unlock(&d->lock);
+    double rate = d->recent_bytes > ENOUGH && d->recent_s > 0 ? d->recent_bytes / d->recent_s : 0;
     return rate > 0 && r->page_s > 0 && (double)bytes / rate > r->page_s * (chain[0].to - r->have);
 }
 
@@ -204,19 +212,31 @@ static bool add_image(disk *d, disk_request *r, const index_entry *x, int32_t en
     return true;
 }
 
-/* Loads the entries of the chain, the first one of the text first. On failure a damaged one is removed. */
-static bool load_chain(disk *d, disk_request *r, const index_entry *chain, int n)
+static bool is_dropped(disk *d, const disk_request *r)
+{
+    pthread_mutex_lock(&d->lock);
+    bool dropped = r->dropped;
+    pthread_mutex_unlock(&d->lock);
+    return dropped;
+}
+
+/* Loads the entries of the chain, the first one of the text first. On failure a damaged one is removed. Then *max is
+ * the length that another try may reach; 0: trying again is of no use. */
+static bool load_chain(disk *d, disk_request *r, const index_entry *chain, int n, int32_t *max)
 {
     err why   = {0};
     r->image  = xnew_n(const pack *, (size_t)n);
     r->taken  = xnew_n(parked *, (size_t)n);
     r->loaded = 0;
-    for (int i = n - 1; i >= 0; i--)
-        if (!add_image(d, r, &chain[i], chain[0].to, &why)) {
-            drop_images(d, r);
-            if (why.code == ERR_FORMAT || why.code == ERR_NOT_FOUND) remove_damaged(d, &chain[i], &why);
-            return false;
-        }
+    for (int i = n - 1; i >= 0; i--) {
+        bool dropped = is_dropped(d, r);
+        if (!dropped && add_image(d, r, &chain[i], chain[0].to, &why)) continue;
+        bool damaged = !dropped && (why.code == ERR_FORMAT || why.code == ERR_NOT_FOUND);
+        drop_images(d, r);
+        if (damaged) remove_damaged(d, &chain[i], &why);
+        if (!damaged) *max = why.code == ERR_TOO_LARGE ? chain[i].to - 1 : 0;
+        return false;
+    }
     r->end = chain[0].to;
     return true;
 }
@@ -228,18 +248,29 @@ static void touch_chain(disk *d, const index_entry *chain, int n)
     index_touch(d->index, key, n, NULL);
 }
 
+static void note_rate(disk *d, double bytes, double seconds)
+{
+    d->recent_bytes += bytes;
+    d->recent_s += seconds;
+    if (d->recent_bytes < 4.0 * ENOUGH) return;
+    d->recent_bytes /= 2;
+    d->recent_s /= 2;
+}
+
 static void run_load(disk *d, disk_request *r)
 {
-    enum { TRIES = 8 }; /* each removes a damaged entry */
+    enum { TRIES = 8 }; /* each removes a damaged entry, or finds a shorter chain */
     index_entry *chain = xnew_n(index_entry, MAX_CHAIN);
     double       start = clock_s();
+    int32_t      max   = r->n_keys;
     bool         ok = false, slower = false;
-    for (int i = 0, n; i < TRIES && !ok && !slower && (n = find_chain(d, r, r->n_keys, chain)) > 0; i++) {
-        slower = is_slower(d, r, chain, n);
-        ok     = !slower && load_chain(d, r, chain, n);
+    for (int i = 0, n; i < TRIES && !ok && !slower && (n = find_chain(d, r, max, chain)) > 0; i++) {
+        slower = is_slower(d, r, chain, n) && ++d->n_slower % TRY_SLOWER;
+        ok     = !slower && load_chain(d, r, chain, n, &max);
         if (ok && d->index) touch_chain(d, chain, n);
     }
     mem_free(chain);
+    if (ok) note_rate(d, (double)r->loaded, clock_s() - start);
     pthread_mutex_lock(&d->lock);
     d->stats.hits += ok;
     d->stats.misses += !ok;

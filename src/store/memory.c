@@ -91,14 +91,21 @@ void memory_free(store_memory *m)
     mem_free(m);
 }
 
+/* Returns whether the entry has a drafter's part that the other entry of the same text lacks. */
+static bool is_better(const index_entry *x, const index_entry *other)
+{
+    return !hash128_is_zero(x->draft) && !hash128_equal(x->draft, other->draft);
+}
+
 bool memory_add(store_memory *m, const index_entry *x, pack *p, void (*free_pack)(void *pack_ctx), void *pack_ctx)
 {
     pthread_mutex_lock(&m->lock);
-    parked **at = place_of(m, x->key);
-    bool     ok = !*at && x->bytes <= m->max_bytes;
+    parked *old = *place_of(m, x->key);
+    bool    ok  = x->bytes <= m->max_bytes && (!old || is_better(x, &old->x));
     if (ok) {
-        parked *n = *at = xnew(parked);
-        *n              = (parked){.x = *x, .p = p, .free_pack = free_pack, .pack_ctx = pack_ctx};
+        if (old) remove_parked(m, old);
+        parked *n = *place_of(m, x->key) = xnew(parked);
+        *n                               = (parked){.x = *x, .p = p, .free_pack = free_pack, .pack_ctx = pack_ctx};
         m->bytes += x->bytes;
         link_newest(m, n);
         touch(m, n);

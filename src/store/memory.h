@@ -12,7 +12,8 @@ typedef struct parked       parked; /* an entry */
 store_memory *memory_new(uint64_t max_bytes);
 void          memory_free(store_memory *m); /* requires that all entries were returned; accepts NULL */
 /* Adds an entry, which owns the pack from then on: free_pack(pack_ctx) frees it. Returns false, and takes nothing, when
- * there is an entry with this key, or when it is over the limit. */
+ * there is an entry with this key, or when it is over the limit. An entry without the drafter's part that x has is
+ * replaced. */
 bool memory_add(store_memory *m, const index_entry *x, pack *p, void (*free_pack)(void *pack_ctx), void *pack_ctx);
 /* Finds an entry; returns false when there is none. */
 bool memory_find(store_memory *m, hash128 key, index_entry *out);

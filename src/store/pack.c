@@ -1,5 +1,6 @@
 #include "store/pack.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "store/inside.h"
 
@@ -8,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -268,13 +270,13 @@ bool pack_is_leftover(const char *name) { return !strncmp(name, leftover, sizeof
 void pack_temp_name(char out[PACK_TEMP_MAX])
 {
     static atomic_uint n_names;
-    snprintf(out, PACK_TEMP_MAX, "%s%ld-%u", leftover, (long)getpid(), atomic_fetch_add(&n_names, 1));
+    uint64_t           bits = 0;
+    if (getrandom(&bits, sizeof bits, 0) != sizeof bits) bits = (uint64_t)clock_ns();
+    snprintf(out, PACK_TEMP_MAX, "%s%016llx-%u", leftover, (unsigned long long)bits, atomic_fetch_add(&n_names, 1));
 }
 
-static bool write_synced(pack *p, int dir, const char *temp, err *e)
+static bool write_synced(pack *p, int fd, err *e)
 {
-    int fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return err_set(e, ERR_IO, "cannot create a file: %s", strerror(errno));
     bool ok = pack_write(p, fd, e) && (fsync(fd) == 0 || err_set(e, ERR_IO, "cannot sync: %s", strerror(errno)));
     if (close(fd) < 0 && ok) ok = err_set(e, ERR_IO, "cannot close the file: %s", strerror(errno));
     return ok;
@@ -282,7 +284,9 @@ static bool write_synced(pack *p, int dir, const char *temp, err *e)
 
 bool pack_save_over(pack *p, int dir, const char *temp, const char *name, err *e)
 {
-    bool ok = write_synced(p, dir, temp, e);
+    int fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return err_set(e, ERR_IO, "cannot write '%s': cannot create a file: %s", name, strerror(errno));
+    bool ok = write_synced(p, fd, e);
     if (ok && renameat(dir, temp, dir, name) < 0) ok = err_set(e, ERR_IO, "cannot rename: %s", strerror(errno));
     if (!ok) {
         unlinkat(dir, temp, 0);

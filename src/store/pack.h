@@ -62,12 +62,13 @@ bool pack_load(pack *p, int fd, int section, err *e);
 /* Writes the pack to a temporary file in the directory, with mode 0600, syncs it, renames it to `name` and syncs the
  * directory. A crash at any moment leaves the old file or the new one. On failure nothing is left. */
 bool pack_save(pack *p, int dir, const char *name, err *e);
-/* Does the same with a temporary name of the caller's choice, which does not exist yet. */
+/* Does the same with a temporary name of the caller's choice. A file that has this name already is left alone, and
+ * ERR_IO is returned. */
 bool pack_save_over(pack *p, int dir, const char *temp, const char *name, err *e);
 /* Opens `name` in the directory, reads the header and loads all sections. ERR_NOT_FOUND: there is no such file. */
 bool pack_read(pack *p, int dir, const char *name, err *e);
 enum { PACK_TEMP_MAX = 64 };
-/* Writes the temporary name that pack_save of this process uses next. Its prefix is ".part-". */
+/* Writes a new random name for a temporary file. Its prefix is ".part-". */
 void pack_temp_name(char out[PACK_TEMP_MAX]);
 /* Returns whether the name is that of a temporary file that pack_save left when its process was killed. */
 bool pack_is_leftover(const char *name);

@@ -111,6 +111,98 @@ TEST(disk_finds_the_longest_chain)
     disk_close(d);
 }
 
+/* An error that may pass is a miss, and the entry stays. */
+TEST(disk_keeps_an_entry_that_it_cannot_open_now)
+{
+    struct rlimit old, few = {1, 1};
+    disk         *d;
+    if (!open_disk(t, &d, dir_path("few"), 1 << 20)) return;
+    CHECK(save(d, 1, 1, 1000));
+    CHECK_INT(find(t, d, 1, 1), 1);
+    getrlimit(RLIMIT_NOFILE, &old);
+    few.rlim_max = old.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &few);
+    int found = find(t, d, 1, 1);
+    setrlimit(RLIMIT_NOFILE, &old);
+    CHECK_INT(found, 0);
+    CHECK_INT(find(t, d, 1, 1), 1);
+    disk_close(d);
+}
+
+/* Returns the pages found with this limit of bytes and this speed of computing. */
+static int find_within(disk *d, int number, int32_t n, uint64_t max_load, double page_s)
+{
+    int32_t text[64 * PAGE] = {number};
+    for (int i = 1; i < n * PAGE; i++) text[i] = i;
+    disk_request *r = disk_request_new(DISK_LOAD, (hash128){1, 2}, 3, text, n, PAGE);
+    r->max_load     = max_load;
+    r->page_s       = page_s;
+    r->wants        = wants_all;
+    wait_for(d, r);
+    int end = r->end;
+    disk_drop(d, r);
+    return end;
+}
+
+TEST(disk_finds_the_part_of_a_chain_that_fits)
+{
+    disk *d;
+    if (!open_disk(t, &d, dir_path("fits"), 1 << 20)) return;
+    for (int n = 1; n <= 3; n++) CHECK(save(d, 7, n, 1000));
+    CHECK_INT(find_within(d, 7, 3, 3000, 0), 3);
+    CHECK_INT(find_within(d, 7, 3, 2999, 0), 2);
+    CHECK_INT(find_within(d, 7, 3, 999, 0), 0);
+    CHECK_INT(find(t, d, 7, 3), 3);
+    disk_close(d);
+}
+
+/* A disk that was slower than computing is tried again now and then. */
+TEST(disk_measures_a_slow_disk_again)
+{
+    enum { BYTES = 24 << 20, LOADS = 32 };
+    disk      *d;
+    disk_stats st;
+    int        found = 0;
+    if (!open_disk(t, &d, dir_path("slow"), 64 << 20)) return;
+    CHECK(save(d, 1, 1, BYTES));
+    CHECK(save(d, 2, 1, 1000));
+    for (int i = 0; i < 3; i++) CHECK_INT(find_within(d, 1, 1, SIZE_MAX, 1e-12), 1);
+    for (int i = 0; i < LOADS; i++) found += find_within(d, 2, 1, SIZE_MAX, 1e-12);
+    CHECK_INT(found, LOADS / 16);
+    disk_get_stats(d, &st);
+    CHECK_INT(st.skipped, LOADS - LOADS / 16);
+    disk_close(d);
+}
+
+static bool save_with_draft(disk *d, int number, uint64_t draft)
+{
+    disk_request *r = save_request(number, 1, 1000);
+    r->save_draft   = (hash128){draft, draft};
+    wait_for(d, r);
+    bool saved = r->saved;
+    disk_drop(d, r);
+    return saved;
+}
+
+TEST(disk_replaces_an_entry_in_memory_that_lacks_the_drafters_part)
+{
+    err          e = {0};
+    disk        *d;
+    disk_stats   st;
+    disk_options o = {.park_bytes = 1 << 20};
+    if (!CHECK_OK(disk_open(&d, &o, &e), e)) return;
+    CHECK(save_with_draft(d, 1, 0));
+    disk_get_stats(d, &st);
+    uint64_t before = st.parked_bytes;
+    CHECK(save_with_draft(d, 1, 5));
+    CHECK(!save_with_draft(d, 1, 5));
+    CHECK(!save_with_draft(d, 1, 0));
+    disk_get_stats(d, &st);
+    CHECK_INT((int)st.parked_bytes, (int)before);
+    CHECK_INT(find(t, d, 1, 1), 1);
+    disk_close(d);
+}
+
 TEST(disk_is_shared_by_two_users)
 {
     disk      *a, *b;

@@ -123,3 +123,24 @@ TEST(pack_saves_whole_files_with_mode_600)
     close(fd);
     pack_deinit(&p);
 }
+
+TEST(pack_save_leaves_the_temporary_file_of_another_writer)
+{
+    pack        p;
+    err         e = {0};
+    struct stat st;
+    char        a[PACK_TEMP_MAX], b[PACK_TEMP_MAX];
+    if (!fill(t, &p)) return;
+    pack_temp_name(a);
+    pack_temp_name(b);
+    CHECK(strcmp(a, b) && pack_is_leftover(a));
+    CHECK(strncmp(a, b, strlen(".part-") + 8)); /* random from the first digit on */
+    int fd = open(test_tmp_dir(), O_RDONLY | O_DIRECTORY), other = openat(fd, a, O_WRONLY | O_CREAT, 0600);
+    CHECK(!pack_save_over(&p, fd, a, "x", &e) && e.code == ERR_IO);
+    CHECK(fstatat(fd, a, &st, 0) == 0 && fstatat(fd, "x", &st, 0) < 0);
+    CHECK_OK(pack_save_over(&p, fd, b, "x", &e), e);
+    unlinkat(fd, a, 0);
+    close(other);
+    close(fd);
+    pack_deinit(&p);
+}
