@@ -258,8 +258,8 @@ static int32_t same_pages(const pack *p, const int32_t *text, int32_t n)
     return k;
 }
 
-/* Returns whether a hit at `end` uses page k of this class. Of added classes without a wish, or with one that requires
- * nothing, all pages are used. */
+/* Returns whether a hit at `end` uses page k of this class. It uses all pages of added classes without a wish, or with
+ * one that requires nothing. */
 static bool is_needed(const source *x, int32_t k, int cls, int32_t end)
 {
     const page_class *c = &x->p->cls[cls];
@@ -336,7 +336,7 @@ int32_t kv_import(kv_prefix *t, const kv_image_key *k, const kv_wanted *w, const
     page_source more = {source_has, &x};
     for (int i = 0; i < n_images; i++) same[i] = same_pages(images[i], w->text, w->n);
     int32_t end = kv_prefix_reach_with(t, w, &more);
-    if (end && n_images) add_pages(t, &x, end); /* of a hit that is complete too: a drafter's pages may be missing */
+    if (end && n_images) add_pages(t, &x, end); /* also when the hit is complete: a drafter's pages may be missing */
     mem_free(same);
     return kv_prefix_reach(t, w->salt, w->text, w->n, w->wish, w->n_wishes);
 }

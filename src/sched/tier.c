@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "sched/inside.h"
 #include "spec/image.h"
 
 #include <math.h>

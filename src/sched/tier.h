@@ -33,8 +33,6 @@ const uint8_t *tier_secret(const tier *t); /* [INDEX_SECRET]: the key of the ten
 /* Returns whether the job may be admitted: what the disk has of its prompt was read, or nothing is to be read, or it
  * takes too long. The first call starts the search. row_s: seconds of a prompt row; 0: not known. t NULL: true. */
 bool tier_ready(tier *t, tandem_job *j, double now, double row_s);
-/* Returns the seconds to wait for the disk: as long as computing the rows takes, within limits. */
-double tier_patience(double row_s, int32_t n_rows);
 /* Returns the time at which tier_ready gives up waiting for a job that is not ready. */
 double tier_deadline(const tandem_job *j);
 /* Sets the images of the request, which are valid until tier_forget. */

@@ -171,8 +171,7 @@ static bool load_entry(disk *d, disk_request *r, const index_entry *x, int32_t e
 
 enum {
     ENOUGH     = 64 << 20, /* bytes of reading before the rate is known */
-    TRY_SLOWER = 16,       /* of so many loads that seem slower than computing, one is tried: the disk may have become
-                             * faster */
+    TRY_SLOWER = 16,       /* every 16th load that seems slower than computing is tried: the disk may be faster now */
 };
 
 /* Returns whether reading the chain takes longer than computing its text, as measured lately. */
