@@ -260,7 +260,7 @@ def mutated_lines():
     good = [b'{"id":%d,"op":"generate","prompt":"Hi","max_tokens":2}', b'{"id":%d,"op":"stats"}', b'{"id":%d,"op":"ping","meta":[{}]}',
             b'{"id":%d,"op":"cancel","target":"*"}', b'{"id":%d,"op":"tokenize","text":"a\\u00e9"}', b'{"id":%d,"op":"park","what":"draft"}',
             b'{"id":%d,"op":"generate","ids":[2,9],"max_tokens":1,"logprobs":1,"stop":["a"]}']
-    d = Daemon("--ctx", "256", "--max-lanes", "4")
+    d = Daemon("--ctx", "256", "--max-lanes", "4", "--queue", "4096")
     for i in range(LINES):
         line = bytearray(rng.choice(good) % i)
         for _ in range(rng.choice((0, 0, 1, 1, 2, 8))):
