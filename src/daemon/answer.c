@@ -21,7 +21,6 @@ typedef struct {
     bool           read;     /* a worker has read the request */
     bool           accepted; /* the event "accepted" was written */
     bool           stream, text;
-    bool           unpark;       /* load the model if it is parked */
     tandem_error   failed;       /* error of a restore; code 0: none */
     command_error  mismatch;     /* the snapshot is of another text; code NULL: it is not */
     int            least_shared; /* tokens that the prompt must share with a snapshot that is not its beginning */
@@ -334,13 +333,9 @@ static void pump(daemon_op *op)
         write_done(a, "cancelled", NULL);
     } else if (!a->read && op_waits_for_name(op)) {
         return;
-    } else if (!a->read && d->state == ENGINE_OPEN && !d->n_parking) {
+    } else if (!a->read && d->state == ENGINE_OPEN && !task_parks(d, op)) {
         a->read = true;
         give_to_worker(a, WORK_QUICK, read_and_submit);
-    } else if (!a->read && d->state == ENGINE_PARKED && !a->unpark) {
-        command_error why;
-        command_fail(&why, "parked", NULL, "the model is parked");
-        op_fail(op, &why);
     } else if (a->read) { /* the work was skipped, at the end of the daemon_state */
         command_error why;
         command_fail(&why, "shutting_down", NULL, "the daemon is shutting down");
@@ -377,8 +372,8 @@ bool answer_start(daemon_state *d, const command *c, size_t line_bytes, command_
         !command_bool(c, "stream", &stream, why) || !command_bool(c, "unpark", &unpark, why))
         return false;
     if (!op_read_name(c, "from", name[0], why) || !op_read_name(c, "save", name[1], why)) return false;
-    bool parked = d->state != ENGINE_OPEN || d->n_parking;
-    if (parked && !unpark) return command_fail(why, "parked", NULL, "the model is parked");
+    if (!unpark && (d->state != ENGINE_OPEN || task_parks(d, NULL)))
+        return command_fail(why, "parked", NULL, "the model is parked");
     if (!has_room(d, why)) return false;
     buf_init(&body, 2 * (size_t)DAEMON_MAX_LINE);
     if (!put_body(&body, c, raw, &endpoint, why)) {
@@ -391,14 +386,13 @@ bool answer_start(daemon_state *d, const command *c, size_t line_bytes, command_
     a->reply.format = &format;
     a->stream       = stream;
     a->text         = text;
-    a->unpark       = unpark;
+    a->op.unpark    = unpark;
     a->least_shared = endpoint == FIELD_CHAT ? 16 : INT32_MAX; /* a chat may write its history anew */
     memcpy(a->op.name, name, sizeof name);
     request_init(&a->request, endpoint, &body);
     a->op.held_bytes = line_bytes;
     d->held_bytes += line_bytes;
     d->n_generating++;
-    if (parked) d->wants_engine = true;
     pump(&a->op);
     return true;
 }

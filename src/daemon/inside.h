@@ -19,10 +19,8 @@ struct daemon_state {
     daemon_io            *io;
     const daemon_options *opt;
     work                 *work;
-    tandem               *engine; /* NULL: parked */
+    tandem               *engine; /* NULL unless state is ENGINE_OPEN */
     engine_state          state;
-    int                   n_parking;                       /* park operations of the model that have not ended */
-    bool                  wants_engine;                    /* an operation waits for the parked model: load it */
     char                  fingerprint[DAEMON_FINGERPRINT]; /* identifies the files of the model */
     daemon_op            *first, **end;                    /* open operations in the order of their lines */
     int                   n_open, n_generating;
@@ -42,6 +40,7 @@ struct daemon_op {
     buf           id, meta;                         /* as JSON; meta is empty when there is none */
     size_t        held_bytes;                       /* as counted in daemon.held_bytes */
     bool          with_worker;                      /* a worker uses it */
+    bool          unpark;                           /* generate: load the model if it is parked */
     bool          ended;                            /* its final line was written; freed after the next pump */
     char          name[2][TANDEM_SESSION_NAME + 1]; /* snapshots that it reads or writes; empty: none */
     atomic_bool   cancelled;
@@ -68,6 +67,8 @@ void *op_new(daemon_state *d, const command *c, size_t bytes, void (*pump)(daemo
 bool answer_start(daemon_state *d, const command *c, size_t line_bytes, command_error *why);
 bool task_start(daemon_state *d, const command *c, size_t line_bytes, command_error *why);
 bool snapshot_start(daemon_state *d, const command *c, command_error *why);
+/* Returns whether an operation that parks the model is open and comes before `before` (NULL: anywhere) in the list. */
+bool task_parks(const daemon_state *d, const daemon_op *before);
 /* Returns whether an earlier operation with one of its snapshots is open. */
 bool op_waits_for_name(const daemon_op *op);
 /* Reads the name of a snapshot; an absent field keeps *out. */

@@ -162,7 +162,7 @@ static void pump(daemon_op *op)
     if (op->ended || op->with_worker) return;
     if (!x->started) {
         if (op_waits_for_name(op)) return;
-        if (op->d->state != ENGINE_OPEN || op->d->n_parking) {
+        if (op->d->state != ENGINE_OPEN || task_parks(op->d, op)) {
             command_error why;
             command_fail(&why, "parked", NULL, "the model is parked");
             op_fail(op, &why);

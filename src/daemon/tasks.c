@@ -20,9 +20,9 @@ typedef struct {
     int       n_cancelled;
     int32_t  *ids;
     size_t    n_ids;
-    tandem   *loaded;
-    double    began; /* clock_s */
-    err       e;     /* code 0: no error */
+    tandem   *engine; /* park: the one to close; unpark: the one that was loaded. Owned */
+    double    began;  /* clock_s */
+    err       e;      /* code 0: no error */
 } task;
 
 static task *task_new(daemon_state *d, const command *c, void (*pump)(daemon_op *op));
@@ -43,6 +43,7 @@ static void release(daemon_op *op)
     buf_deinit(&k->output);
     buf_deinit(&k->target);
     mem_free(k->ids);
+    tandem_close(k->engine);
 }
 
 static void on_done(work_item *item)
@@ -176,10 +177,11 @@ static void park_model(work_item *item)
 {
     task       *k = (task *)item;
     tandem_info info;
-    tandem_get_info(k->op.d->engine, &info);
+    tandem_get_info(k->engine, &info);
     uint64_t bytes = info.weight_bytes + info.kv_bytes;
-    daemon_turn_drafters(k->op.d->engine, true, &bytes, NULL);
-    tandem_close(k->op.d->engine);
+    daemon_turn_drafters(k->engine, true, &bytes, NULL);
+    tandem_close(k->engine);
+    k->engine = NULL;
     mem_trim();
     buf_printf(&k->output, ",\"freed_bytes\":%llu", (unsigned long long)bytes);
 }
@@ -188,13 +190,13 @@ static void load_model(work_item *item)
 {
     task         *k = (task *)item;
     daemon_state *d = k->op.d;
-    daemon_open_engine(&k->loaded, d->opt, d->io, d->fingerprint, &k->e);
+    daemon_open_engine(&k->engine, d->opt, d->io, d->fingerprint, &k->e);
 }
 
-static bool generates(const daemon_state *d, const daemon_op *before)
+bool task_parks(const daemon_state *d, const daemon_op *before)
 {
     for (const daemon_op *x = d->first; x != before; x = x->next)
-        if (!x->ended && x->kind == OP_GENERATE) return true;
+        if (!x->ended && x->kind == OP_PARK && ((const task *)x)->what & PARK_TARGET) return true;
     return false;
 }
 
@@ -211,11 +213,11 @@ static void settle_engine(task *k)
 {
     daemon_state *d = k->op.d;
     if (d->state == ENGINE_PARKING) {
-        d->engine = NULL;
-        d->state  = ENGINE_PARKED;
+        d->state = ENGINE_PARKED;
     } else if (d->state == ENGINE_LOADING) {
-        d->engine = k->loaded;
-        d->state  = k->loaded ? ENGINE_OPEN : ENGINE_PARKED;
+        d->engine = k->engine;
+        d->state  = d->engine ? ENGINE_OPEN : ENGINE_PARKED;
+        k->engine = NULL;
     }
 }
 
@@ -230,7 +232,6 @@ static void end_turn(task *k)
 {
     daemon_state *d = k->op.d;
     command_error why;
-    if (k->op.kind == OP_PARK && k->what & PARK_TARGET) d->n_parking--;
     if (k->internal) {
         if (k->e.code) refuse_waiting(d, &k->e);
         k->op.ended = true;
@@ -257,7 +258,9 @@ static void start_park(task *k)
         k->began   = clock_s();
         buf_puts(&k->output, ",\"freed_bytes\":0");
     } else if (k->what & PARK_TARGET) {
-        d->state = ENGINE_PARKING;
+        d->state  = ENGINE_PARKING;
+        k->engine = d->engine;
+        d->engine = NULL;
         give_to_worker(k, WORK_SLOW, park_model);
     } else {
         give_to_worker(k, WORK_SLOW, park_drafters);
@@ -284,7 +287,8 @@ static void pump_turn(daemon_op *op)
     if (op->ended || op->with_worker) return;
     if (!k->started) {
         bool whole = op->kind == OP_PARK && k->what & PARK_TARGET;
-        if (is_turning(op->d, op) || (whole && generates(op->d, op))) return;
+        /* The engine is closed once all earlier operations have ended and are freed: jobs refer to it. */
+        if (whole ? op->d->first != op : is_turning(op->d, op)) return;
         op->kind == OP_PARK ? start_park(k) : start_unpark(k);
         if (op->with_worker) return;
     } else {
@@ -310,19 +314,30 @@ static bool start_turn(daemon_state *d, const command *c, command_error *why)
         return command_fail(why, "busy", NULL, "%d requests run or wait", d->n_generating);
     task *k = task_new(d, c, pump_turn);
     k->what = what;
-    if (c->op == OP_PARK && what & PARK_TARGET) d->n_parking++;
     return true;
+}
+
+/* Moves the last operation to the front of the list, which has others. */
+static void move_to_front(daemon_state *d, daemon_op *op)
+{
+    daemon_op **at = &d->first;
+    while (*at != op) at = &(*at)->next;
+    *at      = NULL;
+    d->end   = at;
+    op->next = d->first;
+    d->first = op;
 }
 
 void task_load_wanted(daemon_state *d)
 {
-    if (!d->wants_engine || d->n_parking || is_turning(d, NULL)) return;
-    d->wants_engine = false;
-    if (d->state != ENGINE_PARKED) return;
+    const daemon_op *x = d->first;
+    while (x && (x->ended || !x->unpark)) x = x->next;
+    if (!x || d->state != ENGINE_PARKED || is_turning(d, x)) return;
     json_value nobody = {.kind = JSON_NULL};
     task      *k      = task_new(d, &(command){.op = OP_UNPARK, .id = &nobody}, pump_turn);
     k->what           = PARK_ALL;
     k->internal       = true;
+    move_to_front(d, &k->op); /* later parks wait for the operations that wait for it */
 }
 
 /* --- text ---------------------------------------------------------------------------------------*/
@@ -359,14 +374,9 @@ static void pump_text(daemon_op *op)
 {
     task *k = (task *)op;
     if (op->ended || op->with_worker) return;
-    if (!k->started) {
-        if (op->d->state == ENGINE_OPEN && !op->d->n_parking)
-            give_to_worker(k, WORK_QUICK, op->kind == OP_TOKENIZE ? tokenize : detokenize);
-        else if (op->d->state == ENGINE_PARKED)
-            err_set(&k->e, ERR_UNAVAILABLE, "the model is parked");
-        if (!k->e.code) return;
-    }
-    if (k->e.code)
+    if (!k->started) /* the first call, directly after start_text: the engine is open */
+        give_to_worker(k, WORK_QUICK, op->kind == OP_TOKENIZE ? tokenize : detokenize);
+    else if (k->e.code)
         op_fail_engine(op, &k->e);
     else
         end_with_output(k);
@@ -390,7 +400,7 @@ static bool start_text(daemon_state *d, const command *c, command_error *why)
 {
     str  text    = {0};
     bool markers = false;
-    if (d->state != ENGINE_OPEN || d->n_parking) return command_fail(why, "parked", NULL, "the model is parked");
+    if (d->state != ENGINE_OPEN || task_parks(d, NULL)) return command_fail(why, "parked", NULL, "the model is parked");
     if (!engine_tok(d->engine)) return command_fail(why, "unsupported", NULL, "the model has no tokenizer");
     if (!command_bool(c, "markers", &markers, why) || (c->op == OP_TOKENIZE && !command_str(c, "text", &text, why)))
         return false;
@@ -417,7 +427,7 @@ static void pump_stats(daemon_op *op)
     daemon_state *d   = op->d;
     buf          *out = event_begin(op, "result");
     tandem_stats  s   = {0};
-    if (d->engine && d->state == ENGINE_OPEN) tandem_get_stats(d->engine, &s);
+    if (d->engine) tandem_get_stats(d->engine, &s);
     buf_printf(out, ",\"running\":%d,\"waiting\":%d", s.running, s.queued);
     buf_printf(out, ",\"kv_bytes\":%llu,\"kv_cached_bytes\":%llu", (unsigned long long)s.kv_bytes,
                (unsigned long long)s.kv_cached_bytes);

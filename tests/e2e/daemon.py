@@ -254,6 +254,34 @@ def snapshots():
         check(d.close() == 0, "exit status")
 
 
+def parks():
+    """Lines before a park of the model end before it, and lines after it load the model or find it parked. Each sequence
+    is one write, and each line of it has exactly one final line."""
+    text = {"op": "generate", "ids": [2, 15, 9], "max_tokens": 30, "ignore_eos": True, "stream": False}
+    park, stats, load = {"op": "park"}, {"op": "stats"}, {"op": "snapshot_load", "name": "s"}
+    save, tokenize = {"op": "snapshot_save", "session": "s"}, {"op": "tokenize", "text": "a b " * (1 << 15)}
+    sequences = (
+        ("a snapshot before a park", [{**text, "save": "s"}, save, park], "done result result"),
+        ("two requests with one name", [{**text, "save": "x"}, {**text, "save": "x"}, park], "done done result"),
+        ("a request from a snapshot", [load, {**text, "from": "s"}, park], "result done result"),
+        ("a request between parks", [park, {**text, "unpark": True}, park, text], "result done result parked"),
+        ("lines after a park", [park, tokenize, load, text, stats], "result parked parked parked result"),
+        ("a text before a park", [tokenize, park, stats, {**text, "unpark": True}, stats], "result result result done result"),
+        ("figures while the model is closed", [park] + [stats] * 300, " ".join(["result"] * 301)))
+    with tempfile.TemporaryDirectory() as tmp:
+        for what, lines, want in sequences:
+            d = Daemon("--ctx", "256", "--session-dir", tmp)
+            d.raw(b"".join(json.dumps({"id": i, **line}).encode() + b"\n" for i, line in enumerate(lines)))
+            events = d.wait(lambda all: len({e["id"] for e in all if e and e["type"] in FINAL}) == len(lines), 60)
+            ends = [[e.get("code", e["type"]) for e in events if e["id"] == i and e["type"] in FINAL] for i in range(len(lines))]
+            check(ends == [[x] for x in want.split()], f"{what}: {ends}")
+            if all(ends):
+                code = d.close()
+                check(code == 0 and sum(e["type"] in FINAL for e in d.events[:-1]) == len(lines), f"{what}: exit status {code}")
+            else:
+                d.p.kill()
+
+
 def mutated_lines():
     """Random and mutated lines leave the daemon serving, and each id has one end."""
     rng = random.Random(LINES)
@@ -430,7 +458,7 @@ def older_protocol():
         check(c.p.wait(60) == 0, "the end of the input in a generation")
 
 
-for test in (operations, snapshots, pure_output, many_requests, same_together, mutated_lines, long_lines, slow_reader, ends, older_protocol):
+for test in (operations, snapshots, parks, pure_output, many_requests, same_together, mutated_lines, long_lines, slow_reader, ends, older_protocol):
     began = time.monotonic()
     test()
     print(f"{test.__name__}: {time.monotonic() - began:.1f} s", flush=True)
