@@ -77,10 +77,14 @@ EMU       := $(wildcard tests/emu/*.c)
 LDLIBS    += -lstdc++
 endif
 
-# Hash of the sources that K/V and states depend on: stored ones of another build are not used (spec/image.h).
-ARITHMETIC := $(shell cat $(sort $(wildcard src/ops/*.[ch] src/ops/*/*.* src/model/*.[ch] src/gguf/quant*.[ch])) | sha256sum | cut -c1-16)
-
 ALL_FLAGS := $(strip $(CFLAGS) $(if $(CUDA),$(NVCCFLAGS))) # expanded here: some objects have flags of their own
+
+# Hash of the sources that K/V and states depend on, of the compilers and of their flags: stored ones of another build
+# are not used (spec/image.h).
+COMPILED   := $(filter-out -DTANDEM_VERSION=% -I% -isystem $(CUDA_HOME)/include,$(ALL_FLAGS)) $(foreach i,$(ISAS),$(ISA_$(i)))
+ARITHMETIC := $(shell { cat $(sort $(wildcard src/ops/*.[ch] src/ops/*/*.* src/model/*.[ch] src/gguf/quant*.[ch])); \
+              $(CC) --version; $(if $(filter 1,$(CUDA)),$(NVCC) --version;) echo '$(subst ','\'',$(COMPILED))'; } \
+              | sha256sum | cut -c1-16)
 
 CPU_MAIN := src/ops/cpu/cpu.c
 KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))

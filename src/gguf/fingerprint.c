@@ -3,6 +3,7 @@
 #include "base/sha256.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 enum { WHOLE = 64 << 20, PLACES = 64, PIECE = 64 << 10 };
 
@@ -40,4 +41,22 @@ void fingerprint_checkpoint(const checkpoint *cp, char out[FINGERPRINT_MAX])
     sampled |= put_bytes(&s, (str){cp->image.p, cp->image.n});
     for (size_t i = 0; i < files->n; i++) sampled |= put_bytes(&s, (str){files->file[i].map.p, files->file[i].map.n});
     finish_hash(&s, sampled, out);
+}
+
+void fingerprint_stamp(const checkpoint *cp, const char *fingerprint, char out[FINGERPRINT_STAMP_MAX])
+{
+    const maps *files   = checkpoint_files(cp);
+    bool        sampled = false;
+    sha256      s;
+    char        hex[65];
+    sha256_init(&s);
+    for (size_t i = 0; i < files->n; i++) {
+        struct stat st;
+        if (files->file[i].map.n <= WHOLE || stat(files->file[i].path, &st) < 0) continue;
+        int64_t changed[2] = {st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+        sha256_put(&s, changed, sizeof changed);
+        sampled = true;
+    }
+    sha256_hex(&s, hex);
+    snprintf(out, FINGERPRINT_STAMP_MAX, "%s%s%.16s", fingerprint, sampled ? " " : "", sampled ? hex : "");
 }

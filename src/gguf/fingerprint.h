@@ -8,8 +8,11 @@
 #define TANDEM_GGUF_FINGERPRINT_H
 #include "gguf/checkpoint.h"
 
-enum { FINGERPRINT_MAX = 96 }; /* bytes, with the NUL at the end */
+enum { FINGERPRINT_MAX = 96, FINGERPRINT_STAMP_MAX = 128 }; /* bytes, with the NUL at the end */
 
 /* Writes the fingerprint as a string. */
 void fingerprint_checkpoint(const checkpoint *cp, char out[FINGERPRINT_MAX]);
+/* Writes the fingerprint of the checkpoint and, if files were sampled, a hash of their times of modification: a change
+ * between the samples is noticed on the same machine. */
+void fingerprint_stamp(const checkpoint *cp, const char *fingerprint, char out[FINGERPRINT_STAMP_MAX]);
 #endif

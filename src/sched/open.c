@@ -115,7 +115,10 @@ static bool open_from(opened_model *m, const open_options *o, const checkpoint *
     if (o->text && !open_text(m, o, files, e)) return false;
     if (!open_weights(m, o, files, e)) return false;
     if (o->text) choose_format(m, files);
-    if (o->fingerprint) fingerprint_checkpoint(files, m->fingerprint);
+    if (o->fingerprint) {
+        fingerprint_checkpoint(files, m->fingerprint);
+        fingerprint_stamp(files, m->fingerprint, m->stamp);
+    }
     m->files = checkpoint_list_new(files);
     return true;
 }

@@ -42,6 +42,7 @@ typedef struct {
     buf              template_text;                /* text of the chat template; empty: none */
     err              no_format;                    /* why the template cannot be read; code 0: it can */
     char             fingerprint[FINGERPRINT_MAX]; /* "": not asked for */
+    char             stamp[FINGERPRINT_STAMP_MAX]; /* fingerprint_stamp, with the fingerprint */
     checkpoint_list *files;                        /* names and sizes of its files */
     spec            *spec;                         /* open_loop */
     spec_lane       *lane; /* set by a command that has a lane of the loop; open_close frees it */

@@ -155,7 +155,7 @@ static bool open_lanes(tandem *t, const tandem_options *o, const settings *s, er
                        .kv_cap    = s->kv_cap,
                        .no_prefix = o->no_prefix,
                        .wipe      = o->wipe_pages};
-    if (wants_images(o)) so.fingerprint = t->m.fingerprint;
+    if (wants_images(o)) so.fingerprint = t->m.stamp;
     return open_loop(&t->m, &so, e);
 }
 

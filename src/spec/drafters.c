@@ -128,7 +128,10 @@ static bool probe_slot(spec *s, draft_slot *k, const checkpoint *cp, spec_method
     opt.max_ctx         = s->opt.n_ctx;
     if (!method_of(cp, &k->src, out, e)) return false;
     k->kv_bytes = drafter_kv_bytes(s->t, cp, &opt);
-    if (k->src.fingerprint) fingerprint_checkpoint(cp, k->fingerprint);
+    if (k->src.fingerprint) {
+        fingerprint_checkpoint(cp, k->fingerprint);
+        fingerprint_stamp(cp, k->fingerprint, k->stamp);
+    }
     note_files(s, k, cp);
     return true;
 }

@@ -43,7 +43,7 @@ static hash128 drafter_key(const spec *s, const draft_slot *k, int cls)
 {
     buf b;
     buf_init(&b, 1 << 12);
-    buf_printf(&b, "%s %s %d ", k->fingerprint, drafter_kinds[k->d->kind].name, (int)k->type);
+    buf_printf(&b, "%s %s %d ", k->stamp, drafter_kinds[k->d->kind].name, (int)k->type);
     put_class(&b, kv_pool_class(s->kv, cls));
     hash128 h = hash128_of(b.p, b.n);
     buf_deinit(&b);

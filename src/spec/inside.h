@@ -16,7 +16,7 @@ typedef struct {
     quant_type             type;     /* this and the following: values when it was last open */
     size_t                 weight_bytes;
     int                    max_draft, trained_ctx;
-    char                   fingerprint[FINGERPRINT_MAX];
+    char                   fingerprint[FINGERPRINT_MAX], stamp[FINGERPRINT_STAMP_MAX];
     const checkpoint_list *files; /* one of spec.file_lists; NULL: never opened */
     char                   problem[512];
     size_t                 kv_bytes; /* size of its own K/V for all lanes */

@@ -77,7 +77,7 @@ typedef struct {
     bool     no_prefix;  /* no prefix cache */
     bool     wipe;       /* pages are overwritten with zeros when they are freed */
     int32_t  save_every; /* positions of a prompt between saved recurrent states; 0: 4096 */
-    /* Identifies the model's files (gguf/fingerprint.h), for spec/image.h. NULL or "": no images. It must live as long
+    /* Identifies the model's files (fingerprint_stamp), for spec/image.h. NULL or "": no images. It must live as long
      * as the spec. */
     const char *fingerprint;
     void (*on_round)(void *ctx, const spec_round *r); /* called for each round that planned a draft; may be NULL */

@@ -8,6 +8,7 @@ enum { STAGES = 2, STAGE_BYTES = 16 << 20 }; /* buffers for loading weights, and
 
 typedef struct {
     int          device;
+    char         kernels[16];   /* ops.kernels: the compute capability, such as "sm_90" */
     pool        *pool;          /* threads that copy weights to the stages */
     cudaStream_t load;          /* uploads and repacks them */
     char        *stage[STAGES]; /* pinned host memory; allocated when the first weight is loaded */
@@ -28,5 +29,5 @@ void cuda_drop(const backend *b, void *p); /* frees it; p may be NULL */
 bool cuda_weight_load(const ops *o, weight **out, const weight_src *src, err *e);
 void cuda_weight_free(const ops *o, weight *w);
 
-extern const ops cuda_table; /* all members except `close` and `state` */
+extern const ops cuda_table; /* all members except `close`, `state` and `kernels` */
 #endif

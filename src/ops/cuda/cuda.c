@@ -119,15 +119,19 @@ static bool open_streams(backend *b, err *e)
 
 bool cuda_ops_open(ops **out, int device, int n_threads, err *e)
 {
-    ops_device info;
+    ops_device            info;
+    struct cudaDeviceProp prop;
     *out = NULL;
     if (!cuda_device_info(&info, device, e)) return false;
+    if (!cuda_ok(cudaGetDeviceProperties(&prop, device), ERR_UNAVAILABLE, "reading its properties", e)) return false;
     ops     *o = xnew(ops);
     backend *b = xnew(backend);
     *o         = cuda_table;
     o->close   = cuda_close;
     o->state   = b;
     *b         = (backend){.device = device, .pool = pool_new(n_threads)};
+    o->kernels = b->kernels;
+    snprintf(b->kernels, sizeof b->kernels, "sm_%d%d", prop.major, prop.minor);
     if (!open_streams(b, e)) {
         cuda_close(o);
         return false;

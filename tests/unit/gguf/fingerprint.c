@@ -3,7 +3,9 @@
 #include "base/mem.h"
 #include "test.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char *tmp_path(const char *name)
 {
@@ -97,4 +99,37 @@ TEST(fingerprint_of_a_models_files)
     copy_model(t, "model.safetensors", other);
     CHECK(strcmp(same, other));
     CHECK_FAILS(fingerprint_path(tmp_path("not-there"), other, &e), e, "not-there");
+}
+
+static void stamp_path(test_case *t, const char *path, char mark[FINGERPRINT_MAX], char out[FINGERPRINT_STAMP_MAX])
+{
+    checkpoint *cp;
+    err         e = {0};
+    if (!CHECK_OK(checkpoint_open(&cp, path, &e), e)) return;
+    fingerprint_checkpoint(cp, mark);
+    fingerprint_stamp(cp, mark, out);
+    checkpoint_close(cp);
+}
+
+/* The time of modification counts for files that are sampled only. */
+TEST(fingerprint_stamp_has_the_times_of_sampled_files)
+{
+    static const struct timespec times[][2]               = {{{1000, 0}, {1000, 0}}, {{2000, 0}, {2000, 0}}};
+    char                         mark[2][FINGERPRINT_MAX] = {0}, stamp[2][FINGERPRINT_STAMP_MAX] = {0};
+    file_map                     m = {0};
+    err                          e = {0};
+    if (!CHECK_OK(file_map_open(&m, test_path("models/nano/mtp.gguf"), &e), e)) return;
+    test_tmp_file("times.gguf", m.p, m.n);
+    file_map_close(&m);
+    for (int large = 0; large < 2; large++) {
+        if (large) CHECK(truncate(tmp_path("times.gguf"), 65 << 20) == 0);
+        for (int i = 0; i < 2; i++) {
+            CHECK(utimensat(AT_FDCWD, tmp_path("times.gguf"), times[i], 0) == 0);
+            stamp_path(t, tmp_path("times.gguf"), mark[i], stamp[i]);
+        }
+        CHECK_STR(str_of(mark[0]), str_of(mark[1]));
+        CHECK_INT(strcmp(stamp[0], stamp[1]) != 0, large);
+        CHECK(str_starts(str_of(stamp[0]), mark[0]));
+    }
+    unlink(tmp_path("times.gguf"));
 }
