@@ -98,6 +98,7 @@ static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, e
     if (!ops_check_kv(p->o, s->types, s->head_dim, e)) return false;
     if (s->sparse.drop && !p->o->kv_sparse)
         return err_set(e, ERR_INPUT, "sparse attention is not supported on %s: set --sparse-fa to 0", p->o->name);
+    if (s->sparse.drop && !p->o->queue_reserve(p->q, &(queue_limits){.sparse = true}, e)) return false;
     if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page is too large");
     c->kv     = (kv_class){.n_layers   = s->n_layers,
                            .n_kv_heads = s->n_kv_heads,

@@ -77,7 +77,8 @@ static bool init_queue(dflash *m, err *e)
     if (wide < nq) wide = nq;
     if (wide < c->n_ff) wide = c->n_ff;
     if (wide < c->n_embd) wide = c->n_embd;
-    return m->o->queue_reserve(m->q, &(queue_limits){MAX_ROWS, wide, 0, 0, m->d.t->n_vocab, 0}, e);
+    return m->o->queue_reserve(m->q,
+                               &(queue_limits){.max_rows = MAX_ROWS, .max_in = wide, .max_vocab = m->d.t->n_vocab}, e);
 }
 
 int32_t dflash_max_slots(const dflash *m) { return m->n_ctx + m->n_drop + m->c.block; }

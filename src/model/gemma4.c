@@ -285,8 +285,12 @@ static queue_limits limits_of(const gemma4 *m)
     const gemma4_config *c     = &m->c;
     int                  heads = c->n_heads * max_of(c->head_dim, c->n_layers), F = max_of(c->n_ff, c->n_layers);
     int                  wide[] = {c->n_embd, heads, F, c->n_ff_expert, c->n_ple};
-    return (queue_limits){m->d.t.max_rows, max_of(wide, COUNT(wide)), c->n_used, c->n_experts, c->n_vocab,
-                          c->n_ff_expert};
+    return (queue_limits){.max_rows         = m->d.t.max_rows,
+                          .max_in           = max_of(wide, COUNT(wide)),
+                          .max_expert_slots = c->n_used,
+                          .n_experts        = c->n_experts,
+                          .max_vocab        = c->n_vocab,
+                          .max_expert_in    = c->n_ff_expert};
 }
 
 /* --- the forward pass ---------------------------------------------------------------------------*/

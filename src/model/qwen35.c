@@ -256,8 +256,7 @@ bool qwen35_open(target **out, const checkpoint *cp, const model_options *opt, o
         return false;
     }
     init_target(m, o, opt);
-    const qwen35_config *c   = &m->c;
-    queue_limits         lim = {m->d.t.max_rows, qwen35_widest(c), c->n_used, c->n_experts, c->n_vocab, c->n_ff_expert};
+    queue_limits lim = qwen35_limits(&m->c, m->d.t.max_rows);
     if (!decoder_load(&m->d, &g, &lim, e)) {
         decoder_close(&m->d.t);
         return false;

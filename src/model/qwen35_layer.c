@@ -89,13 +89,18 @@ bool qwen35_pass_init(qwen35_pass *p, err *e)
            bind_rope(p->own, &p->rope, c->n_rot, c->theta, 1, 1, NULL, e);
 }
 
-int qwen35_widest(const qwen35_config *c)
+queue_limits qwen35_limits(const qwen35_config *c, int max_rows)
 {
     int wide[] = {c->n_heads * c->head_dim, c->n_v_heads * c->delta_dim, c->n_ff, c->n_ff_expert, c->n_ff_shared};
     int max    = 2 * c->n_embd; /* the MTP head's */
     for (size_t i = 0; i < COUNT(wide); i++)
         if (wide[i] > max) max = wide[i];
-    return max;
+    return (queue_limits){.max_rows         = max_rows,
+                          .max_in           = max,
+                          .max_expert_slots = c->n_used,
+                          .n_experts        = c->n_experts,
+                          .max_vocab        = c->n_vocab,
+                          .max_expert_in    = c->n_ff_expert};
 }
 
 /* --- attention ----------------------------------------------------------------------------------*/

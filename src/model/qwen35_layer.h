@@ -42,8 +42,8 @@ bool qwen35_load_attention(role_binder *g, qwen35_layer *y, int l, err *e);
 /* Allocates scratch for p->max_rows rows, except x and n, and the frequencies of rope; all owned by p->own. */
 bool qwen35_pass_init(qwen35_pass *p, err *e);
 bool qwen35_take_floats(const qwen35_pass *p, dev *out, size_t n, err *e); /* [max_rows][n] */
-/* Returns the widest input of its matrices. */
-int qwen35_widest(const qwen35_config *c);
+/* Returns the limits of a queue for the target and its MTP head. */
+queue_limits qwen35_limits(const qwen35_config *c, int max_rows);
 
 /* Makes queries, gates, keys and values of n, and stores the K/V of the rows. */
 void qwen35_make_heads(const qwen35_pass *p, const qwen35_layer *y, const kv_class *kv, const step_rows *r);

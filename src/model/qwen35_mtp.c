@@ -464,7 +464,7 @@ static void mtp_close(drafter *d)
 
 static bool load_head(qwen35_mtp *m, binder *b, const drafter_options *opt, err *e)
 {
-    queue_limits lim = {MAX_ROWS, qwen35_widest(&m->c), m->c.n_used, m->c.n_experts, m->c.n_vocab, m->c.n_ff_expert};
+    queue_limits lim = qwen35_limits(&m->c, MAX_ROWS);
     if (!load_all(m, b, e) || !m->d.t->o->queue_reserve(m->d.t->q, &lim, e)) return false;
     bind_begin(b);
     return load_all(m, b, e) && init_scratch(m, opt->keep_rows, e) && init_kv(m, opt, e) &&

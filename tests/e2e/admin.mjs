@@ -91,7 +91,7 @@ await group("parking", async () => {
   const set = (await get("/api/models/nano/settings")).body.settings;
   same([set.queue_max.value, set.max_stall_ms.value, set.kv_cap.value, set.kv_cap.pending], [9, 99, 0.75, false], "the settings are as they were, and as they were put");
   const cycle = async n => { for (let i = 0; i < n; i++) for (const verb of ["park", "unpark"]) same((await call("POST", `/api/models/nano/${verb}`, { grace_s: 0 })).status, 200, verb); };
-  await cycle(32); // the allocator keeps freed memory in its arenas, up to a bound that is reached by then
+  await cycle(8); // the allocator keeps some memory for each thread that has loaded a model
   const before = server.memory(), descriptors = server.descriptors();
   await cycle(20);
   check(server.memory() < before + 20000, `memory: ${before} KiB, after 20 times ${server.memory()} KiB`);

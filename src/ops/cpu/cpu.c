@@ -25,7 +25,7 @@ enum {
     SMALL_JOB      = 200000,  /* multiplications: below this, waking a thread costs more than it saves */
     CHUNK_JOB      = SMALL_JOB / 2,
     PART_SCRATCH   = 512 << 10, /* floats per thread for parts of attention */
-    CHOICE_SCRATCH = 8 << 20,   /* floats for the choice of pages; used by sparse attention alone */
+    CHOICE_SCRATCH = 8 << 20,   /* floats for the choice of pages of sparse attention */
     SLAB_BYTES     = 8 << 20,   /* bytes of weights packed at a time */
     TILE_CHUNK     = 128 << 10, /* bytes of tiles per thread and turn: they stay in its L2 cache for all rows */
 };
@@ -36,19 +36,19 @@ typedef struct {
 } backend;
 
 struct queue {
-    const backend      *b;
-    queue_limits        lim;
-    int                 n_threads;
-    cpu_xblock         *x;          /* [max_rows * max(1, slots)][max_in / 32] */
-    int32_t            *order;      /* [max_rows * slots]: pairs by expert */
-    int32_t            *first;      /* [n_experts + 1]: runs in it */
-    int32_t            *mat;        /* [n_experts]: the runs' experts */
-    int32_t            *next;       /* [n_experts]: counting sort */
-    int32_t            *path;       /* [thread][max_rows] */
-    cpu_row_tile       *tiles;      /* [max_rows + 1] */
-    float              *parts;      /* PART_SCRATCH per thread, at least CHOICE_SCRATCH, and room to align it */
-    uint16_t           *kept;       /* [CHOICE_SCRATCH / 16]: pages that pairs of a row and a kv head keep */
-    float              *numerators; /* [thread][n_experts] */
+    const backend *b;
+    queue_limits   lim;
+    int            n_threads;
+    cpu_xblock    *x;     /* [max_rows * max(1, slots)][max_in / 32] */
+    int32_t       *order; /* [max_rows * slots]: pairs by expert */
+    int32_t       *first; /* [n_experts + 1]: runs in it */
+    int32_t       *mat;   /* [n_experts]: the runs' experts */
+    int32_t       *next;  /* [n_experts]: counting sort */
+    int32_t       *path;  /* [thread][max_rows] */
+    cpu_row_tile  *tiles; /* [max_rows + 1] */
+    float         *parts; /* PART_SCRATCH per thread, with sparse attention at least CHOICE_SCRATCH; room to align it */
+    uint16_t *kept; /* [CHOICE_SCRATCH / 16], with sparse attention: pages that pairs of a row and a kv head keep */
+    float    *numerators;           /* [thread][n_experts] */
     sampling_candidate *candidates; /* [thread][max_vocab] */
     cpu_ranking        *seen;       /* [thread][max_rows] */
     double              mark[QUEUE_MARKS];
@@ -195,7 +195,7 @@ static bool take_scratch(queue *q)
     const queue_limits *l    = &q->lim;
     size_t              rows = (size_t)l->max_rows, slots = (size_t)l->max_expert_slots, experts = (size_t)l->n_experts;
     size_t              threads = (size_t)q->n_threads, pairs, blocks, vocab;
-    size_t              parts   = max_size(threads * PART_SCRATCH, CHOICE_SCRATCH) + ALIGN;
+    size_t              choices = l->sparse ? CHOICE_SCRATCH : 0;
     if (!size_mul(&pairs, rows, max_size(slots, 1))) return false;
     if (!size_mul(&blocks, pairs, ceil_div((size_t)l->max_in, QK))) return false;
     if (!size_mul(&vocab, threads, (size_t)l->max_vocab)) return false;
@@ -203,8 +203,8 @@ static bool take_scratch(queue *q)
            (q->first = mem_try_n(experts + 1, sizeof *q->first)) && (q->mat = mem_try_n(experts, sizeof *q->mat)) &&
            (q->next = mem_try_n(experts, sizeof *q->next)) && (q->path = mem_try_n(threads * rows, sizeof *q->path)) &&
            (q->tiles = mem_try_n(rows + 1, sizeof *q->tiles)) &&
-           (q->parts = mem_try_resize(NULL, parts * sizeof *q->parts)) && /* not zeroed: unused memory stays free */
-           (q->kept = mem_try_resize(NULL, CHOICE_SCRATCH / 16 * sizeof *q->kept)) &&
+           (q->parts = mem_try_n(max_size(threads * PART_SCRATCH, choices) + ALIGN, sizeof *q->parts)) &&
+           (q->kept = mem_try_n(choices / 16 + 1, sizeof *q->kept)) &&
            (q->numerators = mem_try_n(threads * experts, sizeof *q->numerators)) &&
            (q->candidates = mem_try_n(vocab, sizeof *q->candidates)) &&
            (q->seen = mem_try_n(threads * rows, sizeof *q->seen));
@@ -599,7 +599,7 @@ static void run_sparse(queue *q, cpu_attention_args *a, int32_t max_pages)
 {
     size_t  stride = ceil_div((size_t)max_pages, 16) * 16, room = CHOICE_SCRATCH / ((size_t)a->n_heads * stride);
     int32_t n;
-    assert(room > 0);
+    assert(room > 0 && q->lim.sparse);
     a->kept        = q->kept;
     a->kept_stride = stride / 16;
     for (a->kept_row = 0; a->kept_row < a->n_rows; a->kept_row += n) {

@@ -6,11 +6,11 @@
 
 bool rig_open(rig *g, test_case *t, const char *backend, int n_threads)
 {
-    static const queue_limits lim = {RIG_ROWS, RIG_IN, RIG_SLOTS, RIG_EXPERTS, RIG_VOCAB, 0};
+    static const queue_limits lim = {RIG_ROWS, RIG_IN, RIG_SLOTS, RIG_EXPERTS, RIG_VOCAB, 0, true};
 
     err e = {0};
     *g    = (rig){.t = t, .rand = 42};
-    arena_init(&g->host, (size_t)1 << 30);
+    arena_init(&g->host, (size_t)4 << 30);
     bool ok = ops_open(&g->o, backend, n_threads, &e) && g->o->queue_new(g->o, &g->q, &lim, &e);
     return CHECK_MSG(ok, "cannot open %s: %s", backend, e.text);
 }
