@@ -568,6 +568,51 @@ static __device__ inline void store_part(const block_sums<COLS> &sums, const flo
         for (int i = 0; i < 4; i++) sums.part[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = acc[j][i];
 }
 
+/* Puts the rows of a warp's first segment into shared memory as f16, and the pairs and their scales where the sums are
+ * made, which reads them after a barrier. */
+template <quant_type T, int COLS, row_kind KIND>
+static __device__ inline void stage_rows(staged_rows<T> &staged, block_sums<COLS> &sums, const cuda_matmul_args &a,
+                                         cuda_run r, segment_at now, char *rows_at, float *raw_up, float *raw_down)
+{
+    constexpr bool ONE = KIND == ROWS_OF_ONE, RAW = KIND == ROWS_RAW;
+    bool           summed = ONE && a.sum;
+    int            lane = threadIdx.x, warp = threadIdx.z * blockDim.y + threadIdx.y;
+    int            row[STAGED_ROWS] = {row_of(a, r.first), row_of(a, r.first + r.n - 1)};
+    float          scale            = 1;
+    if constexpr (RAW) {
+        raw_scales(a, raw_up, raw_down);
+        staged.convert_raw(rows_at, a, now, raw_up, lane);
+    } else if (ONE && !is_float<T>() && a.rows)
+        scale = staged.convert(rows_at, a.rows + (size_t)r.first * a.n_in, a.n_in, lane);
+    else
+        staged.load(rows_at, a, now, row, r.n, lane);
+    if (summed) {
+        if (lane == 0) sums.scale[threadIdx.z] = scale;
+    } else if (warp == 0 && lane < r.n) { /* read after a barrier */
+        sums.pair[lane]  = r.first + lane;
+        sums.scale[lane] = ONE && a.rows ? scale : RAW ? raw_down[lane] : a.x.scale[row_of(a, r.first + lane)];
+    }
+}
+
+/* Finds the rows of a run that are read as they are needed, and notes pairs and scales as stage_rows does. */
+template <quant_type T, int COLS>
+static __device__ inline void find_rows(row_ring<T, COLS> &rows, block_sums<COLS> &sums, const cuda_matmul_args &a,
+                                        cuda_run r)
+{
+    int lane = threadIdx.x, warp = threadIdx.z * blockDim.y + threadIdx.y;
+    rows.x.to_low = (size_t)(a.x.low - a.x.high);
+#pragma unroll
+    for (int j = 0; j < COLS; j++) {
+        int pair = pair_at(a, r, min_of(8 * j + lane / 4, r.n - 1)), row = row_of(a, pair);
+        rows.x.high[j] =
+            a.x.high + (size_t)(row / GROUP_ROWS) * a.n_tiles * XTILE_BYTES + (row % GROUP_ROWS * 4 + lane % 4) * 16;
+        if (warp == 0 && lane % 4 == 0) { /* read after a barrier */
+            sums.pair[8 * j + lane / 4]  = pair;
+            sums.scale[8 * j + lane / 4] = a.x.scale[row];
+        }
+    }
+}
+
 template <quant_type T, int COLS, row_kind KIND>
 static __global__ void __launch_bounds__(most_warps<T, COLS, KIND>() * WARP, least_blocks<T, COLS, KIND>())
     matmul_kernel(cuda_matmul_args a, matmul_cut cut)
@@ -624,33 +669,9 @@ static __global__ void __launch_bounds__(most_warps<T, COLS, KIND>() * WARP, lea
         staged.take_rows(rows_at, 1, lane);
         if (warp == 0 && lane == 0) sums.pair[0] = r.first, sums.scale[0] = a.x.scale[0]; /* read after a barrier */
     } else if constexpr (STAGED) {
-        int   row[STAGED_ROWS] = {row_of(a, r.first), row_of(a, r.first + r.n - 1)};
-        float scale            = 1;
-        if constexpr (RAW) {
-            raw_scales(a, raw_up, raw_down);
-            staged.convert_raw(rows_at, a, now, raw_up, lane);
-        } else if (ONE && !is_float<T>() && a.rows)
-            scale = staged.convert(rows_at, a.rows + (size_t)r.first * a.n_in, a.n_in, lane);
-        else
-            staged.load(rows_at, a, now, row, r.n, lane);
-        if (summed) {
-            if (lane == 0) sums.scale[threadIdx.z] = scale;
-        } else if (warp == 0 && lane < r.n) { /* read after a barrier */
-            sums.pair[lane]  = r.first + lane;
-            sums.scale[lane] = ONE && a.rows ? scale : RAW ? raw_down[lane] : a.x.scale[row_of(a, r.first + lane)];
-        }
+        stage_rows<T, COLS, KIND>(staged, sums, a, r, now, rows_at, raw_up, raw_down);
     } else {
-        rows.x.to_low = (size_t)(a.x.low - a.x.high);
-#pragma unroll
-        for (int j = 0; j < COLS; j++) {
-            int pair = pair_at(a, r, min_of(8 * j + lane / 4, r.n - 1)), row = row_of(a, pair);
-            rows.x.high[j] = a.x.high + (size_t)(row / GROUP_ROWS) * a.n_tiles * XTILE_BYTES +
-                             (row % GROUP_ROWS * 4 + lane % 4) * 16;
-            if (warp == 0 && lane % 4 == 0) { /* read after a barrier */
-                sums.pair[8 * j + lane / 4]  = pair;
-                sums.scale[8 * j + lane / 4] = a.x.scale[row];
-            }
-        }
+        find_rows<T, COLS>(rows, sums, a, r);
         rows.start(now);
     }
     uint32_t up = up_bits<T>(part.of.up), h2_1024 = T == QUANT_Q4_0 ? 0 : in_register(H2_1024);
