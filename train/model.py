@@ -194,6 +194,28 @@ class Cache:
         return self.k[:, :, :self.at], self.v[:, :, :self.at]
 
 
+def greedy(model, step, prompts, stops, max_new, device):
+    """The loop of generate. Prompts are padded on the left. step(row, q, k, positions, ok, start) runs the rows at slots q behind those at slots k and returns
+    their states; ok [B, 1, Tq, Tk] is the causal mask, start [B] where the prompts begin."""
+    b, longest = len(prompts), max(map(len, prompts))
+    ids = torch.zeros(b, longest, dtype=torch.long)
+    for i, p in enumerate(prompts): ids[i, longest - len(p):] = torch.tensor(p)
+    start = torch.tensor([longest - len(p) for p in prompts], device=device)
+    stop, slots = torch.tensor(sorted(stops), device=device), torch.arange(longest + max_new, device=device)
+    done, out, row = torch.zeros(b, dtype=torch.bool, device=device), [], ids.to(device)
+    for n in range(max_new):
+        first = 0 if n == 0 else longest + n - 1
+        q, k = slots[first:first + row.shape[1]], slots[:first + row.shape[1]]
+        ok = (k[None] <= q[:, None])[None, None] & ((k >= start[:, None])[:, None, None] | (k[None] == q[:, None]))
+        y = step(row, q, k, (q[None] - start[:, None]).clamp(min=0), ok, start)
+        row = torch.where(done[:, None], 0, model.logits(y[:, -1:]).argmax(-1))
+        out.append(row)
+        done |= torch.isin(row[:, 0], stop)
+        if n % 8 == 7 and bool(done.all()): break
+    texts = torch.cat(out, 1).tolist()
+    return [t[:next((j for j, x in enumerate(t) if x in stops), len(t) - 1) + 1] for t in texts]
+
+
 class Target(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -247,37 +269,16 @@ class Target(nn.Module):
 
     @torch.no_grad()
     def generate(self, prompts, stops, max_new, dtype=None):
-        """The greedy continuations of the prompts (lists of ids), each up to and with its stop token. Prompts are padded on the left."""
+        """The greedy continuations of the prompts (lists of ids), each up to and with its stop token."""
         c, device = self.c, self.norm.weight.device
-        b, longest = len(prompts), max(map(len, prompts))
-        ids = torch.zeros(b, longest, dtype=torch.long)
-        for i, p in enumerate(prompts): ids[i, longest - len(p):] = torch.tensor(p)
-        ids = ids.to(device)
-        start = torch.tensor([longest - len(p) for p in prompts], device=device)
-        stop = torch.tensor(sorted(stops), device=device)
         like = self.norm.weight.to(dtype or self.norm.weight.dtype)
-        caches = [Cache((b, c.full_kv_heads if c.full(i) else c.kv_heads, longest + max_new, c.full_head_dim if c.full(i) else c.head_dim), like) for i in range(c.layers)]
-        done = torch.zeros(b, dtype=torch.bool, device=device)
-        out, row = [], ids
-        slots = torch.arange(longest + max_new, device=device)
-        for n in range(max_new):
-            first = 0 if n == 0 else longest + n - 1
-            q = slots[first:first + row.shape[1]][None, None, :, None]
-            k = slots[:first + row.shape[1]][None, None, None, :]
-            ok = (k <= q) & ((k >= start[:, None, None, None]) | (k == q))
-            positions = (slots[first:first + row.shape[1]][None] - start[:, None]).clamp(min=0)
-            y = self(row, positions, (ok & (q - k < c.window), ok), caches)[0]
-            nxt = self.logits(y[:, -1:]).argmax(-1)
-            nxt = torch.where(done[:, None], 0, nxt)
-            out.append(nxt)
-            done |= torch.isin(nxt[:, 0], stop)
-            row = nxt
-            if n % 8 == 7 and bool(done.all()): break
-        texts = torch.cat(out, 1).tolist()
-        for i, t in enumerate(texts):
-            end = next((j for j, x in enumerate(t) if x in stops), len(t) - 1)
-            texts[i] = t[:end + 1]
-        return texts
+        room = max(map(len, prompts)) + max_new
+        caches = [Cache((len(prompts), c.full_kv_heads if c.full(i) else c.kv_heads, room, c.full_head_dim if c.full(i) else c.head_dim), like)
+                  for i in range(c.layers)]
+
+        def step(row, q, k, positions, ok, start):
+            return self(row, positions, (ok & (q[:, None] - k[None] < c.window), ok), caches)[0]
+        return greedy(self, step, prompts, stops, max_new, device)
 
 
 # --- masks ------------------------------------------------------------------------------------------------

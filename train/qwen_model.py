@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from model import Cache, causal_mask, flex, linear, load_tensors, rms, rope, rope_table, save_tensors, attend
+from model import Cache, attend, causal_mask, flex, greedy, linear, load_tensors, rms, rope, rope_table, save_tensors
 
 FRESH = -60.0       # the log of the decay where a document begins: nothing is left of the state before it
 
@@ -278,34 +278,16 @@ class Target(nn.Module):
     @torch.no_grad()
     def generate(self, prompts, stops, max_new, dtype=None):
         """As model.Target.generate"""
-        c, device = self.c, self.norm.weight.device
-        b, longest = len(prompts), max(map(len, prompts))
-        ids = torch.zeros(b, longest, dtype=torch.long)
-        for i, p in enumerate(prompts): ids[i, longest - len(p):] = torch.tensor(p)
-        ids = ids.to(device)
-        start = torch.tensor([longest - len(p) for p in prompts], device=device)
+        c, device, b = self.c, self.norm.weight.device, len(prompts)
         like = self.embed_tokens.weight.to(dtype or self.embed_tokens.weight.dtype)
-        wide = 2 * c.k_heads * c.delta_dim + c.v_heads * c.delta_dim
-        states = [Cache((b, c.kv_heads, longest + max_new, c.head_dim), like) if c.full(i) else
+        room, wide = max(map(len, prompts)) + max_new, 2 * c.k_heads * c.delta_dim + c.v_heads * c.delta_dim
+        states = [Cache((b, c.kv_heads, room, c.head_dim), like) if c.full(i) else
                   (like.new_zeros(b, c.taps - 1, wide), torch.zeros(b, c.v_heads, c.delta_dim, c.delta_dim, device=device)) for i in range(c.layers)]
-        slots = torch.arange(longest + max_new, device=device)
-        stop = torch.tensor(sorted(stops), device=device)
-        done, out, row = torch.zeros(b, dtype=torch.bool, device=device), [], ids
-        for n in range(max_new):
-            first = 0 if n == 0 else longest + n - 1
-            q, k = slots[first:first + row.shape[1]], slots[:first + row.shape[1]]
-            ok = (k[None, None, None] <= q[None, None, :, None]) & ((k[None, None, None] >= start[:, None, None, None]) | (k[None, None, None] == q[None, None, :, None]))
-            positions = (q[None] - start[:, None]).clamp(min=0)
-            masks = masks_of(c, (q[None] >= start[:, None]).long(), ok) if n == 0 else (None, None, ok)
-            nxt = self.logits(self(row, positions, masks, states)[0][:, -1:]).argmax(-1)
-            nxt = torch.where(done[:, None], 0, nxt)
-            out.append(nxt)
-            done |= torch.isin(nxt[:, 0], stop)
-            row = nxt
-            if n % 8 == 7 and bool(done.all()): break
-        texts = torch.cat(out, 1).tolist()
-        for i, t in enumerate(texts): texts[i] = t[:next((j for j, x in enumerate(t) if x in stops), len(t) - 1) + 1]
-        return texts
+
+        def step(row, q, k, positions, ok, start):
+            masks = masks_of(c, (q[None] >= start[:, None]).long(), ok) if len(q) == len(k) else (None, None, ok)
+            return self(row, positions, masks, states)[0]
+        return greedy(self, step, prompts, stops, max_new, device)
 
 
 def masks_of(c, documents, attention):
