@@ -46,7 +46,7 @@ const setting_info setting_table[] = {
     {"kv_draft", SETTING_TEXT, AT(kv_draft), 0, 0, NULL, "", NULL, false,
      "the same for the K/V of a DFlash drafter; empty: as --kv-draft"},
     {"sparse_fa", SETTING_TEXT, AT(sparse_fa), 0, 0, NULL, "", NULL, false,
-     "sparse attention: share of the estimated weight that may be dropped, such as 0.001; 0: off; empty: as --sparse-fa"},
+     "sparse attention: share of the estimated weight to drop, such as 0.001; 0: off; empty: as --sparse-fa"},
     {"kv_cap", SETTING_REAL, AT(kv_cap), 0.01, 1, NULL, "0.9", NULL, false,
      "share of the K/V pool that requests may reserve"},
     {"max_mask_ms", SETTING_INT, AT(max_mask_ms), 1, 3600000, "none", "10000", NULL, true,
