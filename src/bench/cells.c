@@ -157,7 +157,8 @@ static bool pool_spec(const cell_rig *g, const int *slots, kv_pool_spec *out)
                           .n_classes = m->n_kv_classes,
                           .states    = m->state,
                           .n_states  = m->n_states,
-                          .max_lanes = CELL_MAX_ROWS};
+                          .max_lanes = CELL_MAX_ROWS,
+                          .q         = m->q};
     for (int i = 0; i < CELL_MAX_ROWS; i++) {
         size_t bytes = 0;
         if (slots[i] && !kv_bytes_for(out, slots[i], &bytes)) return false;
@@ -241,7 +242,6 @@ static bool make_pages(cell_rig *g, err *e)
     assert(ok); /* cell_reserve has checked it */
     drop_pages(g);
     if (!kv_pool_new(&g->kv, g->m->o, &spec, e)) return false;
-    kv_pool_set_queue(g->kv, g->m->q);
     for (int i = 0; i < CELL_MAX_ROWS; i++)
         if (!fill_lane(g, i, e)) return false;
     return g->m->o->check(g->m->q, e);

@@ -98,6 +98,7 @@ static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, e
     if (!ops_check_kv(p->o, s->types, s->head_dim, e)) return false;
     if (s->sparse.drop && !p->o->kv_sparse)
         return err_set(e, ERR_INPUT, "sparse attention is not supported on %s: set --sparse-fa to 0", p->o->name);
+    assert(!s->sparse.drop || p->q);
     if (s->sparse.drop && !p->o->queue_reserve(p->q, &(queue_limits){.sparse = true}, e)) return false;
     if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page is too large");
     c->kv     = (kv_class){.n_layers   = s->n_layers,
@@ -190,6 +191,7 @@ bool kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e)
 {
     kv_pool *p = xnew(kv_pool);
     p->o       = o;
+    p->q       = spec->q;
     *out       = NULL;
     for (int i = 0; i < KV_MAX_CLASSES; i++) p->cls[i].group = NO_CLASS;
     if (!init_pool(p, spec, e)) {
@@ -213,7 +215,6 @@ void kv_pool_free(kv_pool *p)
     mem_free(p);
 }
 
-void            kv_pool_set_queue(kv_pool *p, queue *q) { p->q = q; }
 const kv_class *kv_pool_class(const kv_pool *p, int i) { return &p->cls[i].kv; }
 const kv_state *kv_pool_state(const kv_pool *p, int i) { return &p->state[i]; }
 

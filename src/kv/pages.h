@@ -92,6 +92,9 @@ typedef struct {
     int                  n_states;      /* 0: the target has no recurrent layer */
     int                  max_kept_rows; /* per step, all lanes together */
     bool                 wipe;          /* pages are overwritten with zeros when they are freed; needs a queue */
+    /* The queue on which pages are copied and K/V rows are moved: that of the steps that read them. NULL: pages cannot
+     * be shared, states used, draft tokens committed, or attention sparse; partly used slabs are not merged. */
+    queue *q;
 } kv_pool_spec;
 
 /* Set *out to the max_bytes of a pool that holds exactly one lane of n_slots, and to the bytes of the kept rows of all
@@ -101,13 +104,10 @@ bool kv_kept_bytes(const kv_pool_spec *spec, size_t *out);
 /* Returns the bytes of K and V of one position in all layers of a class, pages rounded up; 0 on overflow. */
 size_t kv_bytes_per_pos(const kv_class_spec *s);
 
-/* Allocates the pool. Sets *out to NULL on failure. `o` and the contexts of the states must outlive the pool; *spec is
- * copied. */
+/* Allocates the pool. Sets *out to NULL on failure. `o`, the queue and the contexts of the states must outlive it;
+ * *spec is copied. */
 bool kv_pool_new(kv_pool **out, const ops *o, const kv_pool_spec *spec, err *e);
 void kv_pool_free(kv_pool *p); /* accepts NULL, like all *_free here */
-/* Sets the queue on which pages are copied and K/V rows are moved: that of the steps that read them. Required before
- * pages are shared, states are used or draft tokens are committed. Without a queue partly used slabs are not merged. */
-void kv_pool_set_queue(kv_pool *p, queue *q);
 /* Adds a class with max_seqs sequences of its own, each of up to max_slots slots. Sets *cls to its index, which is also
  * its group; *cls is undefined on failure. Not inside a step. */
 bool kv_pool_add_class(kv_pool *p, const kv_class_spec *s, int max_seqs, int max_slots, int *cls, err *e);

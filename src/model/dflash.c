@@ -101,12 +101,10 @@ static size_t kv_bytes(const dflash *m, const kv_class_spec *cls)
 static bool make_pool(dflash *m, const kv_class_spec *cls, err *e)
 {
     kv_pool_spec spec = {
-        .classes = cls, .n_classes = 1, .max_bytes = kv_bytes(m, cls), .max_lanes = 1, .max_slots = KV_PAGE};
+        .classes = cls, .n_classes = 1, .max_bytes = kv_bytes(m, cls), .max_lanes = 1, .max_slots = KV_PAGE, .q = m->q};
     if (!spec.max_bytes)
         return err_set(e, ERR_LIMIT, "the drafter's context of %d for %d lanes is too large", m->n_ctx, m->max_lanes);
-    if (!kv_pool_new(&m->own_kv, m->o, &spec, e)) return false;
-    kv_pool_set_queue(m->own_kv, m->q);
-    return true;
+    return kv_pool_new(&m->own_kv, m->o, &spec, e);
 }
 
 /* Two sequences per lane: the second is its first page as made. */

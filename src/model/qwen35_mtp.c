@@ -161,14 +161,13 @@ static bool mtp_set_pool(drafter *d, kv_pool *p, err *e)
 static bool init_kv(qwen35_mtp *m, const drafter_options *opt, err *e)
 {
     kv_class_spec cls  = class_spec(&m->c, opt->kv_type);
-    kv_pool_spec  spec = {.classes = &cls, .n_classes = 1, .max_lanes = 1, .max_slots = KV_PAGE};
+    kv_pool_spec  spec = {.classes = &cls, .n_classes = 1, .max_lanes = 1, .max_slots = KV_PAGE, .q = m->d.t->q};
     m->kv_type         = opt->kv_type;
     if (!opt->pool) {
         spec.max_bytes = kv_bytes(m, &cls);
         if (!spec.max_bytes)
             return err_set(e, ERR_LIMIT, "its context of %d for %d lanes is too large", m->n_ctx, m->max_lanes);
         if (!kv_pool_new(&m->own_kv, m->d.t->o, &spec, e)) return false;
-        kv_pool_set_queue(m->own_kv, m->d.t->q);
     }
     return mtp_set_pool(&m->d, opt->pool ? opt->pool : m->own_kv, e);
 }

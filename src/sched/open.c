@@ -210,7 +210,8 @@ bool open_pages(opened_model *m, const kv_types *types, err *e)
                           .max_lanes = 1,
                           .max_slots = m->n_ctx,
                           .states    = t->state,
-                          .n_states  = t->n_states};
+                          .n_states  = t->n_states,
+                          .q         = t->q};
     if (!kv_bytes_for(&pages, m->n_ctx, &pages.max_bytes))
         return err_set(e, ERR_LIMIT, "a context of %d is too large", m->n_ctx);
     if (!ops_device_find(&now, m->device.name, e) || !check_cache(&now, pages.max_bytes, e) ||

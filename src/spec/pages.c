@@ -15,7 +15,8 @@ static kv_pool_spec pool_spec(const target *t, const spec_options *o)
                           .states        = t->state,
                           .n_states      = t->n_states,
                           .max_kept_rows = max_kept_rows(t),
-                          .wipe          = o->wipe};
+                          .wipe          = o->wipe,
+                          .q             = t->q};
 }
 
 bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out)
@@ -54,7 +55,6 @@ bool open_pool(spec *s, size_t extra, err *e)
     s->extra = extra;
     if (!pool_bytes(s, &kvs.max_bytes)) return err_set(e, ERR_LIMIT, "a context of %d is too large", s->opt.n_ctx);
     if (!kv_pool_new(&s->kv, s->t->o, &kvs, e)) return false;
-    kv_pool_set_queue(s->kv, s->t->q);
     return (s->opt.no_prefix || kv_prefix_new(&s->tree, s->kv, e)) && move_drafters(s, s->kv, e);
 }
 

@@ -47,8 +47,8 @@ static kv_rig open_rig(test_case *t, size_t max_bytes)
     kv_pool_spec spec = pool_spec(max_bytes);
     CHECK_OK(ops_open(&g.o, "ref", 1, &e), e);
     CHECK_OK(g.o->queue_new(g.o, &g.q, &lim, &e), e);
+    spec.q = g.q;
     CHECK_OK(kv_pool_new(&g.p, g.o, &spec, &e), e);
-    kv_pool_set_queue(g.p, g.q);
     CHECK_OK(kv_prefix_new(&g.tree, g.p, &e), e);
     return g;
 }

@@ -35,10 +35,10 @@ static bool open_rig(test_case *t, rig2 *g, const char *name, const char *device
                          .n_states      = g->m->n_states,
                          .max_kept_rows = 1,
                          .max_lanes     = 1,
-                         .max_slots     = 256};
+                         .max_slots     = 256,
+                         .q             = g->m->q};
     CHECK(kv_bytes_for(&spec, 256, &spec.max_bytes));
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
-    kv_pool_set_queue(g->kv, g->m->q);
     g->lane = kv_lane_new(g->kv);
     step_init(&g->s, g->m->max_rows);
     return true;

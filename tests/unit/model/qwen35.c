@@ -37,11 +37,11 @@ static bool open_rig_at(test_case *t, recurrent_rig *g, const char *path, const 
                          .n_states      = g->m->n_states,
                          .max_kept_rows = KEPT,
                          .max_lanes     = LANES,
-                         .max_slots     = SLOTS};
+                         .max_slots     = SLOTS,
+                         .q             = g->m->q};
     CHECK(kv_bytes_for(&spec, SLOTS, &spec.max_bytes));
     spec.max_bytes *= 2 * LANES;
     if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
-    kv_pool_set_queue(g->kv, g->m->q);
     for (int i = 0; i < LANES; i++) g->lane[i] = kv_lane_new(g->kv);
     step_init(&g->s, g->m->max_rows);
     for (int i = 0; i < T; i++) g->id[i] = (i * 37 + i * i * 5 + 3) % VOCAB;
