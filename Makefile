@@ -38,6 +38,8 @@ LDFLAGS  += $(SAN) $(HARDEN_LD) $(PIE)
 LDLIBS   := -lsqlite3 -lxxhash -lm -lpthread
 # What serves: SSL_LIBS='-l:libssl.a -l:libcrypto.a' for a program that runs where there is no OpenSSL.
 SSL_LIBS ?= -lssl -lcrypto
+# Decoders of pictures. FFmpeg's libraries are loaded when the first video comes.
+MEDIA_LIBS ?= -lpng16 -lz -ljpeg -lwebpdemux -lwebp -lseccomp
 
 # The kernels of ops/cpu are compiled once per instruction set; cpu.c picks one at start.
 ISAS     := base
@@ -112,7 +114,7 @@ LIB_OBJS := $(call obj,$(SOURCES)) $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/o
             $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(CUDA_CU)) $(call obj,$(EMU)) $(BUILD)/obj/src/server/page.S.o
 # The programs of this tree link with all objects. Other programs link with libtandem, which exports include/tandem.h alone.
 LIB      := $(BUILD)/objects.a
-API_OBJS := $(filter-out $(addprefix $(BUILD)/obj/src/,server/% daemon/% http/% load/% figures/%),$(LIB_OBJS))
+API_OBJS := $(filter-out $(addprefix $(BUILD)/obj/src/,server/% daemon/% http/% decode/% load/% figures/%),$(LIB_OBJS))
 ABI      := 0
 STATIC   := $(BUILD)/libtandem.a
 SHARED   := $(BUILD)/libtandem.so.$(ABI)
@@ -128,7 +130,7 @@ all: $(BUILD)/tandem
 
 $(BUILD)/tandem: $(call obj,$(CLI)) $(BUILD)/obj/src/cli/nano.S.o $(LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(SSL_LIBS) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(SSL_LIBS) $(MEDIA_LIBS) $(LDLIBS)
 
 $(LIB): $(LIB_OBJS) $(BUILD)/cuda.is | $(BUILD)/layers.ok
 	@rm -f $@
@@ -214,13 +216,13 @@ $(GOLDEN): %: %.xz
 
 $(BUILD)/unit: $(call obj,$(UNIT) $(BENCH)) $(LIB) $(CUDART_UNIT) | golden
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(SSL_LIBS) $(filter-out $(CUDART),$(LDLIBS))
+	$(Q)$(CC) $(LDFLAGS) $(WRAP) -o $@ $^ $(SSL_LIBS) $(MEDIA_LIBS) $(filter-out $(CUDART),$(LDLIBS))
 
 # A fuzz target with a main of our own runs over its corpus; `make fuzz` links libFuzzer instead.
 FUZZ_MAIN ?= $(call obj,tests/fuzz/replay.c)
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(FUZZ_LINK) $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(FUZZ_LINK) -Wl,--as-needed $(MEDIA_LIBS) $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
 $(BUILD)/fuzz_http_llhttp: $(addprefix $(BUILD)/llhttp/,api.o http.o llhttp.o)
 $(BUILD)/llhttp/%.o: $(LLHTTP)/%.c
 	@mkdir -p $(@D)
@@ -259,7 +261,7 @@ $(ENGINE): $(BUILD)/engine_%: $(BUILD)/obj/tests/sched/%.o $(BUILD)/obj/tests/sc
 HOSTILE  := $(wildcard tests/http/*.c) tests/unit/http/client.c tests/unit/http/toy.c
 $(BUILD)/http_hostile: $(call obj,$(HOSTILE)) $(LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(SSL_LIBS) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(SSL_LIBS) $(MEDIA_LIBS) $(LDLIBS)
 
 # Chat prompts as token ids and as text, to compare with another implementation's.
 $(BUILD)/chat_ids $(BUILD)/chat_text: $(BUILD)/chat_%: $(BUILD)/obj/tests/chat/%.o $(LIB)
@@ -307,7 +309,8 @@ check-exports: $(STATIC) $(SHARED) $(BUILD)/tandem
 # The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
 EMU_TESTS := matmul joined attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
              scatter logits buffers queue graph profile weights backend model_golden_dense delta_ qwen_mtp qwen_dflash model_golden_qwen
-GPU := CUDA=1 BUILD=build/gpu OPT=-O2 SSL_LIBS='-l:libssl.a -l:libcrypto.a'
+GPU := CUDA=1 BUILD=build/gpu OPT=-O2 SSL_LIBS='-l:libssl.a -l:libcrypto.a' \
+       MEDIA_LIBS='-l:libpng.a -l:libz.a -l:libjpeg.a -l:libwebpdemux.a -l:libwebp.a -l:libseccomp.a'
 GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem rows spec_exact)
 gpu-programs:
 	$(MAKE) $(GPU) $(GPU_PROGRAMS)
@@ -406,10 +409,11 @@ $(BUILD)/peer/35b-a3b-%.gguf: | $(BUILD)/tandem
 	$(BUILD)/tandem bench shape --shape 35b-a3b --layers 6 --quant $* -o $@
 
 # --- set-up ------------------------------------------------------------------------------------
+DEPS_BUILD := gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libseccomp-dev
 deps-run:
-	@tools/install_deps gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev
+	@tools/install_deps $(DEPS_BUILD)
 
-DEPS_TEST := gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl \
+DEPS_TEST := $(DEPS_BUILD) pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl \
              python3 xz-utils
 deps-test:
 	@tools/install_deps $(DEPS_TEST)
@@ -417,10 +421,10 @@ deps-test-all:
 	@tools/install_deps $(DEPS_TEST) g++ haproxy python3-venv $(if $(TANDEM_TEMPLATES),python3-jinja2)
 
 deps-faults:
-	@tools/install_deps gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev python3
+	@tools/install_deps $(DEPS_BUILD) python3
 
 deps-fuzz:
-	@tools/install_deps gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev clang-14 libclang-rt-14-dev libjansson-dev node-llhttp
+	@tools/install_deps $(DEPS_BUILD) clang-14 libclang-rt-14-dev libjansson-dev node-llhttp
 
 MODEL  ?= nano
 PROMPT ?= What is 27 plus 58?
