@@ -1,9 +1,12 @@
 #include "daemon/daemon.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "daemon/inside.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
 enum {
     WORKERS    = 2,
@@ -304,7 +307,16 @@ static void check_end(daemon_state *d)
         d->code = 1;
     }
     d->closing = true;
+    if (!d->stop_at) d->stop_at = clock_s() + end_s;
     daemon_cancel_all(d);
+}
+
+/* Exits when a worker, such as one that writes to a disk that does not respond, has not ended in time. */
+static void check_stuck(const daemon_state *d)
+{
+    if (!d->stop_at || clock_s() < d->stop_at || !d->first) return;
+    fprintf(stderr, "tandem: an operation has not ended; exiting without it\n");
+    _exit(d->code);
 }
 
 static void serve(daemon_state *d)
@@ -318,8 +330,9 @@ static void serve(daemon_state *d)
         do task_load_wanted(d);
         while (pump_all(d));
         daemon_io_write(d->io);
+        check_stuck(d);
     }
-    daemon_io_flush(d->io, daemon_io_signals() ? end_s : 1e9);
+    daemon_io_flush(d->io, daemon_io_signals() ? fmax(d->stop_at - clock_s(), 0.5) : 1e9);
     check_end(d); /* the client may have left before the last lines */
 }
 

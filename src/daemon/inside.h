@@ -28,6 +28,7 @@ struct daemon_state {
     buf                   line;       /* the event that is being written */
     live_sessions         sessions;   /* texts of generate with "save" */
     bool                  closing;    /* no new operations: the input ended, quit, or a signal */
+    double                stop_at;    /* clock_s until which workers are waited for after a signal; 0: there was none */
     int                   code;       /* exit status */
 };
 

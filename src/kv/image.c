@@ -219,6 +219,7 @@ typedef struct {
     const pack *const  *image;
     int                 n_images;
     int32_t            *same; /* [n_images]: number of pages whose tokens equal those of the text */
+    size_t              left; /* bytes that may still be copied */
 } source;
 
 /* Returns whether the section has page k of the class: bytes that this pool can use. */
@@ -276,8 +277,8 @@ static bool is_needed(const source *x, int32_t k, int cls, int32_t end)
 }
 
 /* Refers to page k of the class, so that it is not evicted; takes it from the images if the tree lacks it. *n is its
- * node, NULL for a new one. Returns false when the pool is full. */
-static bool hold_page(kv_prefix *t, const source *x, int32_t k, int cls, kv_node *at, kv_node **n)
+ * node, NULL for a new one. Returns false when the pool is full, or when no more bytes may be copied. */
+static bool hold_page(kv_prefix *t, source *x, int32_t k, int cls, kv_node *at, kv_node **n)
 {
     kv_pool *p = kv_prefix_pool(t);
     if (*n && kv_node_has(*n, cls)) {
@@ -286,15 +287,17 @@ static bool hold_page(kv_prefix *t, const source *x, int32_t k, int cls, kv_node
     }
     const void *bytes = image_page(x, k, cls);
     if (!bytes) return true;
+    if (!x->left) return false;
     int32_t id = kv_page_take(p, cls);
     if (id == NO_PAGE) return false;
+    x->left -= x->left < p->cls[cls].page_bytes ? x->left : p->cls[cls].page_bytes;
     p->o->upload(p->q, dev_at(p->memory, (size_t)id * KV_UNIT), bytes, p->cls[cls].page_bytes);
     *n = kv_prefix_add(t, x->w->salt, at, x->w->text + (size_t)k * KV_PAGE, cls, id);
     return true;
 }
 
 /* Holds all needed pages of page k, the anchor first. Sets held to a bit for each class. */
-static bool hold_node(kv_prefix *t, const source *x, int32_t k, int32_t end, kv_node *at, kv_node **n, uint32_t *held)
+static bool hold_node(kv_prefix *t, source *x, int32_t k, int32_t end, kv_node *at, kv_node **n, uint32_t *held)
 {
     int anchor = kv_prefix_anchor(t);
     *held      = 0;
@@ -315,8 +318,9 @@ static void release_node(kv_pool *p, const kv_node *n, uint32_t held)
         if (held & (uint32_t)1 << i) kv_page_unref(p, i, kv_node_page(n, i));
 }
 
-/* Adds the pages of a hit that ends at `end`. They are held until all are there: taking one may evict others. */
-static void add_pages(kv_prefix *t, const source *x, int32_t end)
+/* Adds pages of a hit that ends at `end`, up to x->left bytes. They are held meanwhile: taking one may evict others.
+ * Returns true when all are there or the pool is full. */
+static bool add_pages(kv_prefix *t, source *x, int32_t end)
 {
     int32_t   n = end / KV_PAGE, k = 0;
     kv_node **node = xnew_n(kv_node *, (size_t)n);
@@ -327,16 +331,19 @@ static void add_pages(kv_prefix *t, const source *x, int32_t end)
     while (k-- > 0) release_node(kv_prefix_pool(t), node[k], held[k]);
     mem_free(node);
     mem_free(held);
+    return ok || x->left;
 }
 
-int32_t kv_import(kv_prefix *t, const kv_image_key *k, const kv_wanted *w, const pack *const *images, int n_images)
+int32_t kv_import(kv_prefix *t, const kv_image_key *k, const kv_wanted *w, const pack *const *images, int n_images,
+                  size_t max_bytes, bool *done)
 {
     int32_t    *same = xnew_n(int32_t, (size_t)max_int(n_images, 1));
-    source      x    = {kv_prefix_pool(t), k, w, images, n_images, same};
+    source      x    = {kv_prefix_pool(t), k, w, images, n_images, same, max_bytes > 0 ? max_bytes : 1};
     page_source more = {source_has, &x};
     for (int i = 0; i < n_images; i++) same[i] = same_pages(images[i], w->text, w->n);
     int32_t end = kv_prefix_reach_with(t, w, &more);
-    if (end && n_images) add_pages(t, &x, end); /* also when the hit is complete: a drafter's pages may be missing */
+    /* Also when the hit is complete: a drafter's pages may be missing. */
+    *done = !end || !n_images || add_pages(t, &x, end);
     mem_free(same);
     return kv_prefix_reach(t, w->salt, w->text, w->n, w->wish, w->n_wishes);
 }

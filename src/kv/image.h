@@ -51,9 +51,10 @@ void  kv_export_free(kv_export *x); /* accepts NULL */
  * classes with another fingerprint are not an error: kv_import ignores them. */
 bool kv_image_check(const kv_prefix *t, const kv_image_key *k, const pack *p, err *e);
 /* Adds pages of checked images to the tree, as many as the longest hit of text[0 .. n - 2] needs, and marks its end as
- * kv_prefix_keep does. Sections that are not loaded count as missing. Returns the length of the hit that
- * kv_prefix_find finds afterwards with the same wishes. It is shorter than the images when the pool has no room, or
- * when they have gaps. */
+ * kv_prefix_keep does. Copies about max_bytes. *done false: there is more; a later call with the same arguments goes on
+ * there, and copies pages again that were evicted between the calls. Sections that are not loaded count as missing.
+ * Returns the length of the hit that kv_prefix_find finds afterwards with the same wishes. It is shorter than the
+ * images when the pool has no room, or when they have gaps. */
 typedef struct {
     uint64_t       salt;
     const int32_t *text; /* [n] */
@@ -61,7 +62,8 @@ typedef struct {
     const kv_wish *wish; /* as for kv_prefix_find */
     int            n_wishes;
 } kv_wanted;
-int32_t kv_import(kv_prefix *t, const kv_image_key *k, const kv_wanted *w, const pack *const *images, int n_images);
+int32_t kv_import(kv_prefix *t, const kv_image_key *k, const kv_wanted *w, const pack *const *images, int n_images,
+                  size_t max_bytes, bool *done);
 
 /* Selects the sections of images that a hit at a given length needs, so that the others need not be read. */
 typedef struct {

@@ -372,7 +372,7 @@ static void admit_jobs(sched *s)
     s->load_deadline = INFINITY;
     while (s->n_idle && (j = queue_next(&s->queue, s->set.max_lanes_per_key))) {
         err why = {0};
-        if (!tier_ready(s->tier, j, s->now, s->row_s)) {
+        if (!tier_ready(s->tier, j, s->now, s->row_s) || (s->n_running && !tier_import(s->tier, j))) {
             s->load_deadline = tier_deadline(j);
             return;
         }

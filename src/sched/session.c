@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-    EXPORT_STEP  = 16 << 20, /* bytes that the engine thread copies between two steps */
+    COPY_STEP    = 16 << 20, /* bytes that the engine thread copies between two steps */
     LEFTOVER_AGE = 600,      /* seconds after which a temporary file belongs to no running process */
     OWNER_MAX    = 33,
     FILE_MAX     = TANDEM_SESSION_NAME + 16,
@@ -105,7 +105,7 @@ static bool read_info(int dir, const char *file, tandem_session_info *out)
 {
     struct stat st;
     pack       *p  = xnew(pack);
-    int         fd = openat(dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int         fd = openat(dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool        ok = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
     if (ok) {
         out->bytes = (uint64_t)st.st_size;
@@ -204,7 +204,7 @@ static void run_export(void *ctx, spec *sp)
         x->ok = x->done || spec_export_begin(sp, &(kv_range){x->salt, s->ids, 0, x->reach}, &x->image, &x->why);
         if (x->done || !x->ok) return;
     }
-    x->ok = spec_export_more(sp, x->image, EXPORT_STEP, &x->done, &x->why);
+    x->ok = spec_export_more(sp, x->image, COPY_STEP, &x->done, &x->why);
     if (x->ok || x->why.code != ERR_NOT_FOUND) return;
     kv_export_free(x->image);
     x->image = NULL;
@@ -292,22 +292,37 @@ typedef struct {
     uint64_t       salt;
     const int32_t *text; /* n + 1 tokens */
     int32_t        n, reach;
+    size_t         step; /* bytes to copy */
     const char    *draft;
-    bool           ok;
+    bool           done, ok;
     err            why;
 } import_errand;
 
+/* Copies the next part of the image, on the engine thread. */
 static void run_import(void *ctx, spec *sp)
 {
-    import_errand *x   = ctx;
-    kv_image_key   key = spec_image_key(sp);
-    x->draft           = has_draft(x->p, &key) ? "restored" : has_draft(x->p, NULL) ? "rebuilt" : "none";
-    if (!pack_find(x->p, IMAGE_TOKENS, 0)) { /* nothing of it was cached when it was saved */
-        x->ok = true;
-        return;
-    }
+    import_errand *x      = ctx;
+    kv_image_key   key    = spec_image_key(sp);
+    spec_images    images = {.salt = x->salt, .text = x->text, .n = x->n + 1, .images = &x->p, .n_images = 1};
+    x->draft              = has_draft(x->p, &key) ? "restored" : has_draft(x->p, NULL) ? "rebuilt" : "none";
+    x->done               = true;
+    x->ok                 = !pack_find(x->p, IMAGE_TOKENS, 0); /* nothing of it was cached when it was saved */
+    if (x->ok) return;
     x->ok = spec_image_check(sp, x->p, &x->why);
-    if (x->ok) x->reach = spec_import(sp, x->salt, x->text, x->n + 1, &x->p, 1);
+    if (x->ok) x->reach = spec_import(sp, &images, x->step, &x->done);
+}
+
+/* Copies the image between steps. Other requests may evict its pages meanwhile, so the number of pieces is limited: the
+ * last one is as large as needed. */
+static bool run_imports(sched *engine, import_errand *x, err *e)
+{
+    uint64_t max = pack_bytes(x->p) / COPY_STEP + 8;
+    for (uint64_t i = 0; !x->done; i++) {
+        x->step = i < max ? COPY_STEP : SIZE_MAX;
+        if (!sched_do(engine, run_import, x, e)) return false;
+    }
+    if (!x->ok && e) *e = x->why;
+    return x->ok;
 }
 
 static bool import_text(sched *engine, const tandem_session *x, const pack *p, const tandem_ids *ids,
@@ -318,10 +333,9 @@ static bool import_text(sched *engine, const tandem_session *x, const pack *p, c
     if (!text) return err_set(e, ERR_UNAVAILABLE, "no memory for a session");
     memcpy(text, ids->p, ids->n * sizeof *text);
     import_errand r  = {.p = p, .salt = sched_salt(engine, x->tenant), .text = text, .n = (int32_t)ids->n};
-    bool          ok = sched_do(engine, run_import, &r, e);
+    bool          ok = run_imports(engine, &r, e);
     mem_free(text);
-    if (ok && !r.ok && e) *e = r.why;
-    if (!ok || !r.ok) return false;
+    if (!ok) return false;
     out->reusable = r.reach;
     out->draft    = r.draft;
     return true;

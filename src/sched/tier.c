@@ -15,6 +15,8 @@ enum {
     MAX_WAITING = 256 << 20, /* bytes that wait for the disk thread: then copying pauses */
     WAIT_MS     = 2000,      /* maximum time that a job waits for the disk */
     WAIT_MIN_MS = 50,        /* it waits at least this long, also when computing takes less */
+    COPY_STEP   = 16 << 20,  /* bytes of images that are copied between two steps */
+    CLOSE_S     = 5,         /* maximum seconds that tier_close waits for the disk */
 };
 
 /* A text that is to be stored. */
@@ -97,7 +99,7 @@ void tier_close(tier *t)
     if (!t) return;
     while (t->first) drop_text(t);
     drop_saves(t, true);
-    disk_close(t->d);
+    disk_close(t->d, CLOSE_S);
     mem_free(t);
 }
 
@@ -113,6 +115,7 @@ void tier_get_stats(tier *t, disk_stats *out)
 struct tier_load {
     disk_request *r;
     double        deadline;
+    uint64_t      pieces; /* number of calls of spec_import */
 };
 
 double tier_patience(double row_s, int32_t n_rows)
@@ -153,6 +156,22 @@ bool tier_ready(tier *t, tandem_job *j, double now, double row_s)
     log_event(LOG_WARN, "cache", "the disk is slow: a request goes on without it");
     tier_forget(t, j);
     return true;
+}
+
+bool tier_import(tier *t, tandem_job *j)
+{
+    tier_load *x = j->load;
+    if (!x || !x->r->n_images) return true;
+    spec_images images = {.salt     = j->salt,
+                          .text     = j->prompt.p,
+                          .n        = (int32_t)j->prompt.n,
+                          .images   = x->r->image,
+                          .n_images = x->r->n_images};
+    uint64_t    bytes  = 0;
+    bool        done;
+    for (int i = 0; i < x->r->n_images; i++) bytes += pack_bytes(x->r->image[i]);
+    spec_import(t->s, &images, COPY_STEP, &done);
+    return done || ++x->pieces > bytes / COPY_STEP + 8; /* others may have evicted pages between the calls */
 }
 
 double tier_deadline(const tandem_job *j) { return j->load ? j->load->deadline : INFINITY; }

@@ -26,13 +26,17 @@ typedef struct {
 /* Opens the tiers. s has images (spec/image.h). `ring` is rung when a request to the disk is done. *out is NULL on
  * failure: errors as disk_open. Without a directory, texts are copied only while the K/V cache is more than half full:
  * others are not likely to be evicted. */
-bool           tier_open(tier **out, spec *s, const tier_options *o, bell *ring, err *e);
-void           tier_close(tier *t);        /* after tier_finish, or when nothing was stored; accepts NULL */
+bool tier_open(tier **out, spec *s, const tier_options *o, bell *ring, err *e);
+/* Call it after tier_finish, or when nothing was stored. Waits for the disk at most 5 s. Accepts NULL. */
+void           tier_close(tier *t);
 const uint8_t *tier_secret(const tier *t); /* [INDEX_SECRET]: the key of the tenants' salts; NULL: no directory */
 
 /* Returns whether the job may be admitted: what the disk has of its prompt was read, or nothing is to be read, or it
  * takes too long. The first call starts the search. row_s: seconds of a prompt row; 0: not known. t NULL: true. */
 bool tier_ready(tier *t, tandem_job *j, double now, double row_s);
+/* Copies a part of what was read for a job that is ready to the prefix cache. Returns true after the last part.
+ * Admission copies the rest, so this function is needed only while other requests run: they do not wait for it. */
+bool tier_import(tier *t, tandem_job *j);
 /* Returns the time at which tier_ready gives up waiting for a job that is not ready. */
 double tier_deadline(const tandem_job *j);
 /* Sets the images of the request, which are valid until tier_forget. */

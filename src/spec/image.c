@@ -128,20 +128,22 @@ hash128 spec_image_drafters(const spec *s, const kv_range *r)
     return spec_has_images(s) ? kv_image_added(s->tree, &key, r) : (hash128){0};
 }
 
-int32_t import_images(spec *s, const kv_wanted *w, const pack *const *images, int n_images)
+int32_t import_images(spec *s, const kv_wanted *w, const pack *const *images, int n_images, size_t max_bytes,
+                      bool *done)
 {
     kv_image_key key = spec_image_key(s);
     const pack **ok  = xnew_n(const pack *, (size_t)max_int(n_images, 1));
     int          n   = 0;
     for (int i = 0; i < n_images; i++)
         if (kv_image_check(s->tree, &key, images[i], NULL)) ok[n++] = images[i];
-    int32_t reach = kv_import(s->tree, &key, w, ok, n);
+    int32_t reach = kv_import(s->tree, &key, w, ok, n, max_bytes, done);
     mem_free(ok);
     return reach;
 }
 
-int32_t spec_import(spec *s, uint64_t salt, const int32_t *text, int32_t n, const pack *const *images, int n_images)
+int32_t spec_import(spec *s, const spec_images *x, size_t max_bytes, bool *done)
 {
-    kv_wanted w = {.salt = salt, .text = text, .n = n};
-    return spec_has_images(s) ? import_images(s, &w, images, n_images) : 0;
+    kv_wanted w = {.salt = x->salt, .text = x->text, .n = x->n};
+    *done       = true;
+    return spec_has_images(s) ? import_images(s, &w, x->images, x->n_images, max_bytes, done) : 0;
 }

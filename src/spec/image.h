@@ -2,8 +2,9 @@
  * target and of the drafters.
  *
  *      export   spec_export_begin, then spec_export_more between steps until it is done: a pack
- *      import   spec_import adds the packs of a text to the prefix cache at once. lane_request.images does the same
- *               when the request begins, and takes only the pages that this request uses.
+ *      import   spec_import between steps until it is done: adds the packs of a text to the prefix cache.
+ *               lane_request.images does the same at once when the request begins, and takes only the pages that this
+ *               request uses.
  *
  * Images need spec_options.fingerprint. With it, a drafter adds all complete pages of a text to the prefix cache when
  * the request ends. A request continues from an image exactly as from the prefix cache, and drafts in its first round.
@@ -30,8 +31,15 @@ bool            spec_image_check(const spec *s, const pack *p, err *e);
 kv_image_filter spec_image_filter(const spec *s); /* as kv_image_filter_of; all zeros without images */
 /* Returns a fingerprint of the drafters that have K/V of the last page before r->to; zero: none. */
 hash128 spec_image_drafters(const spec *s, const kv_range *r);
-/* Adds the images of one text to the prefix cache. Images that spec_image_check refuses are ignored. Returns the length
- * up to which the prefix cache then has the target's part of text[0 .. n - 1], at most n - 1: the next request
+typedef struct {
+    uint64_t           salt;
+    const int32_t     *text; /* [n] */
+    int32_t            n;
+    const pack *const *images; /* [n_images]: of this text; those that spec_image_check refuses are ignored */
+    int                n_images;
+} spec_images;
+/* Adds the images of one text to the prefix cache, about max_bytes with each call; *done as kv_import. Returns the
+ * length up to which the prefix cache then has the target's part of text[0 .. n - 1], at most n - 1: the next request
  * for this text reuses that much, unless pages are evicted before. */
-int32_t spec_import(spec *s, uint64_t salt, const int32_t *text, int32_t n, const pack *const *images, int n_images);
+int32_t spec_import(spec *s, const spec_images *x, size_t max_bytes, bool *done);
 #endif

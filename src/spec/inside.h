@@ -152,7 +152,8 @@ void lane_unreserve_draft(spec_lane *l, drafter_kind k);
 void lane_restart(spec_lane *l);
 
 /* image.c: adds images to the prefix cache, and returns the length of the hit that w then finds */
-int32_t import_images(spec *s, const kv_wanted *w, const pack *const *images, int n_images);
+int32_t import_images(spec *s, const kv_wanted *w, const pack *const *images, int n_images, size_t max_bytes,
+                      bool *done);
 
 /* checkpoint.c: saves states of recurrent layers; does nothing for targets without any */
 /* Sets n_kept_text, and ends the planned chunk where a state is to be saved. */

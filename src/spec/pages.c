@@ -266,7 +266,8 @@ static void take_images(spec_lane *l, const lane_request *r)
 {
     kv_wish   wish[DRAFTER_KINDS];
     kv_wanted w = {l->shared.salt, l->text, l->n_prompt, wish, make_wishes(l, wish)};
-    if (r->n_images && spec_has_images(l->s)) import_images(l->s, &w, r->images, r->n_images);
+    bool      done;
+    if (r->n_images && spec_has_images(l->s)) import_images(l->s, &w, r->images, r->n_images, SIZE_MAX, &done);
 }
 
 bool lane_take_pages(spec_lane *l, const lane_request *r, err *e)

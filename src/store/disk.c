@@ -21,8 +21,9 @@ struct disk {
     bool            started;
     pthread_mutex_t lock;
     pthread_cond_t  work;
-    disk_request   *first, **end; /* under the lock, as the rest */
-    bool            closing;
+    disk_request   *first, **end;              /* under the lock, as the rest */
+    bool            closing, ended, abandoned; /* ended: the thread uses nothing any more, unless it was abandoned */
+    pthread_cond_t  end_of_thread;
     disk_stats      stats;
     /* Used by the thread: */
     double  paused_until;
@@ -386,6 +387,17 @@ static disk_request *take_request(disk *d)
     return r;
 }
 
+static void free_disk(disk *d)
+{
+    assert(!d->first);
+    index_close(d->index);
+    memory_free(d->memory);
+    pthread_cond_destroy(&d->work);
+    pthread_cond_destroy(&d->end_of_thread);
+    pthread_mutex_destroy(&d->lock);
+    mem_free(d);
+}
+
 static void *disk_main(void *arg)
 {
     disk *d = arg;
@@ -396,17 +408,19 @@ static void *disk_main(void *arg)
         index_stats now = directory_stats(d);
         pthread_mutex_lock(&d->lock);
         set_stats(d, now);
-        r->running   = false;
-        r->done      = true;
-        bool dropped = r->dropped;
+        r->running = false;
+        r->done    = true;
+        if (!r->dropped && d->opt.on_done) d->opt.on_done(d->opt.ctx);
+        if (!r->dropped) continue;
         pthread_mutex_unlock(&d->lock);
-        if (dropped)
-            free_request(d, r);
-        else if (d->opt.on_done)
-            d->opt.on_done(d->opt.ctx);
+        free_request(d, r);
         pthread_mutex_lock(&d->lock);
     }
+    d->ended       = true;
+    bool abandoned = d->abandoned;
+    pthread_cond_signal(&d->end_of_thread);
     pthread_mutex_unlock(&d->lock);
+    if (abandoned) free_disk(d);
     return NULL;
 }
 
@@ -418,6 +432,11 @@ bool disk_open(disk **out, const disk_options *o, err *e)
     d->end  = &d->first;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->work, NULL);
+    pthread_condattr_t by_clock;
+    pthread_condattr_init(&by_clock);
+    pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&d->end_of_thread, &by_clock);
+    pthread_condattr_destroy(&by_clock);
     if (o->park_bytes) d->memory = memory_new(o->park_bytes);
     if (!o->dir || index_open(&d->index, o->dir, e)) {
         set_stats(d, directory_stats(d));
@@ -428,24 +447,39 @@ bool disk_open(disk **out, const disk_options *o, err *e)
         }
         err_set(e, ERR_UNAVAILABLE, "cannot start the disk thread");
     }
-    disk_close(d);
+    disk_close(d, 0);
     return false;
 }
 
-void disk_close(disk *d)
+/* Waits until the thread has ended. Returns false when it is abandoned instead. Called with the lock held. */
+static bool wait_for_end(disk *d, int seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += seconds;
+    while (!d->ended && !pthread_cond_timedwait(&d->end_of_thread, &d->lock, &until)) {}
+    d->abandoned = !d->ended;
+    return d->ended;
+}
+
+void disk_close(disk *d, int seconds)
 {
     if (!d) return;
-    pthread_mutex_lock(&d->lock);
-    d->closing = true;
-    pthread_cond_signal(&d->work);
-    pthread_mutex_unlock(&d->lock);
-    if (d->started) pthread_join(d->thread, NULL);
-    assert(!d->first);
-    index_close(d->index);
-    memory_free(d->memory);
-    pthread_cond_destroy(&d->work);
-    pthread_mutex_destroy(&d->lock);
-    mem_free(d);
+    if (d->started) {
+        pthread_t thread = d->thread;
+        pthread_mutex_lock(&d->lock);
+        d->closing = true;
+        pthread_cond_signal(&d->work);
+        bool ended = wait_for_end(d, seconds);
+        pthread_mutex_unlock(&d->lock);
+        if (!ended) {
+            log_event(LOG_WARN, "cache", "the disk does not respond; its last operation is not waited for");
+            pthread_detach(thread);
+            return;
+        }
+        pthread_join(thread, NULL);
+    }
+    free_disk(d);
 }
 
 const uint8_t *disk_secret(const disk *d) { return d->index ? index_secret(d->index) : NULL; }

@@ -67,7 +67,9 @@ struct disk_request {
 
 /* Opens the directory and starts the thread. *out is NULL on failure: errors as index_open. */
 bool disk_open(disk **out, const disk_options *o, err *e);
-void disk_close(disk *d); /* ends the current request, drops the others; accepts NULL. All were dropped by the owner */
+/* Ends the current request and the thread. All requests were dropped by their owners. Waits at most `seconds`: then a
+ * warning is logged, and the thread frees everything when its request ends. Accepts NULL. */
+void           disk_close(disk *d, int seconds);
 const uint8_t *disk_secret(const disk *d); /* [INDEX_SECRET], as index_secret; NULL without a directory */
 
 /* Returns a zeroed request with the keys of the first n_pages of a text with page_tokens tokens each. */

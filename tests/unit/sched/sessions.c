@@ -188,7 +188,7 @@ TEST(sessions_belong_to_their_owner)
     tandem             *e;
     tandem_error        why = {0};
     tandem_session_info list[4];
-    char                dir[64];
+    char                dir[64], path[512];
     make_dir(dir);
     open_trial(t, &x, dir, &e);
     run_first(t, e, &x);
@@ -204,6 +204,11 @@ TEST(sessions_belong_to_their_owner)
     CHECK_INT(why.code, TANDEM_NOT_FOUND);
     CHECK_FAILS(tandem_session_delete(e, "ben", "plan", &why), why, "there is no session 'plan'");
     CHECK_FAILS(tandem_session_delete(e, "", "plan", &why), why, "there is no session 'plan'");
+    CHECK_OK(save_as(e, &x, "ben", "plan", &why), why);
+    CHECK(find_file(dir, path) && unlink(path) == 0 && mkfifo(path, 0600) == 0); /* a list does not wait for a writer */
+    CHECK(tandem_sessions(e, "anna", list, 4) + tandem_sessions(e, "ben", list, 4) == 1);
+    CHECK_FAILS(restore_as(e, "anna", "plan", &why) & restore_as(e, "ben", "plan", &why), why, "not a regular file");
+    CHECK_OK(save_as(e, &x, "anna", "plan", &why), why);
     CHECK_OK(save_as(e, &x, "ben", "plan", &why), why);
     CHECK_OK(tandem_session_delete(e, "ben", "plan", &why), why);
     CHECK_OK(restore_as(e, "anna", "plan", &why), why);

@@ -173,13 +173,51 @@ TEST(spec_continues_from_the_drafters_part_of_an_image)
     if (spec_rig_open(t, &a, &common, true) & spec_rig_open(t, &b, &common, true)) {
         ask(t, a.l[0], SPEC_DFLASH, NULL, 0, &x);
         ask(t, b.l[0], SPEC_OFF, NULL, 0, &x);
-        kv_export  *out = store(t, a.s, 0, END, SIZE_MAX);
-        const pack *one = &image;
+        kv_export  *out  = store(t, a.s, 0, END, SIZE_MAX);
+        const pack *one  = &image;
+        spec_images all  = {.text = prompt, .n = PROMPT, .images = &one, .n_images = 1};
+        bool        done = false;
         if (out && through_file(t, out, &image)) {
             CHECK_INT(spec_usable_len(b.s, SPEC_OFF, 0, prompt, PROMPT), END);
             CHECK_INT(spec_usable_len(b.s, SPEC_DFLASH, 0, prompt, PROMPT), 0);
-            CHECK_INT(spec_import(b.s, 0, prompt, PROMPT, &one, 1), END);
+            CHECK_INT(spec_import(b.s, &all, SIZE_MAX, &done), END);
+            CHECK(done);
             CHECK_INT(spec_usable_len(b.s, SPEC_DFLASH, 0, prompt, PROMPT), END);
+        }
+        kv_export_free(out);
+    }
+    pack_deinit(&image);
+    spec_rig_close(&a);
+    spec_rig_close(&b);
+}
+
+/* An import in pieces copies a little with each call, also when pages are evicted between the calls. */
+TEST(spec_continues_from_an_image_in_pieces)
+{
+    enum { END = (PROMPT - 1) / KV_PAGE * KV_PAGE };
+    spec_rig a, b;
+    answer   cold, back;
+    pack     image = {0};
+    make_prompt();
+    if (spec_rig_open(t, &a, &common, true) & spec_rig_open(t, &b, &common, true)) {
+        ask(t, a.l[0], SPEC_DFLASH, NULL, 0, &cold);
+        kv_export  *out    = store(t, a.s, 0, END, SIZE_MAX);
+        const pack *one    = &image;
+        spec_images all    = {.text = prompt, .n = PROMPT, .images = &one, .n_images = 1};
+        int         pieces = 0;
+        bool        done   = false;
+        if (out && through_file(t, out, &image)) {
+            while (!done && pieces < 1000) {
+                int32_t reach = spec_import(b.s, &all, 1, &done);
+                kv_pool_check(b.s->kv);
+                CHECK(reach == END || !done);
+                if (++pieces == 5) spec_forget(b.s);
+            }
+            CHECK_MSG(pieces > 5 + END / KV_PAGE && done, "%d pieces", pieces);
+            ask(t, b.l[0], SPEC_DFLASH, NULL, 0, &back);
+            CHECK_INT(back.reused, END);
+            CHECK(same(&cold, &back));
+            CHECK_INT(back.drafted, cold.drafted);
         }
         kv_export_free(out);
     }

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -108,7 +109,46 @@ TEST(disk_finds_the_longest_chain)
     CHECK_INT(find(t, d, 7, 2), 2);
     CHECK_INT(find(t, d, 8, 5), 0);
     CHECK_INT(find(t, d, 9, 5), 0);
-    disk_close(d);
+    disk_close(d, 60);
+}
+
+static atomic_int stuck; /* 1: a request waits; 2: it may go on */
+static bool       wants_after_a_while(const void *ctx, const pack_section *s, int32_t end)
+{
+    (void)ctx, (void)s, (void)end;
+    atomic_store(&stuck, 1);
+    while (atomic_load(&stuck) == 1) usleep(200);
+    return true;
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* A disk that does not respond is not waited for. The thread frees all when the disk responds after all. */
+TEST(disk_closes_while_a_request_is_stuck)
+{
+    disk       *d;
+    const char *dir        = dir_path("stuck");
+    int32_t     text[PAGE] = {1, 1, 2, 3};
+    if (!open_disk(t, &d, dir, 1 << 20)) return;
+    CHECK(save(d, 1, 1, 1000));
+    disk_request *r = disk_request_new(DISK_LOAD, (hash128){1, 2}, 3, text, 1, PAGE);
+    r->max_load     = 1 << 20;
+    r->wants        = wants_after_a_while;
+    disk_submit(d, r);
+    while (!atomic_load(&stuck)) usleep(200);
+    disk_drop(d, r);
+    test_listen_begin(false);
+    disk_close(d, 0);
+    CHECK(strstr(test_listen_end(), "the disk does not respond"));
+    CHECK(has_file(dir, "index.db-wal"));
+    atomic_store(&stuck, 2);
+    for (int i = 0; has_file(dir, "index.db-wal") && i < 50000; i++) usleep(200); /* removed when the index is closed */
+    CHECK(!has_file(dir, "index.db-wal"));
 }
 
 /* An error that may pass is a miss, and the entry stays. */
@@ -126,7 +166,7 @@ TEST(disk_keeps_an_entry_that_it_cannot_open_now)
     setrlimit(RLIMIT_NOFILE, &old);
     CHECK_INT(found, 0);
     CHECK_INT(find(t, d, 1, 1), 1);
-    disk_close(d);
+    disk_close(d, 60);
 }
 
 /* Returns the pages found with this limit of bytes and this speed of computing. */
@@ -153,7 +193,7 @@ TEST(disk_finds_the_part_of_a_chain_that_fits)
     CHECK_INT(find_within(d, 7, 3, 2999, 0), 2);
     CHECK_INT(find_within(d, 7, 3, 999, 0), 0);
     CHECK_INT(find(t, d, 7, 3), 3);
-    disk_close(d);
+    disk_close(d, 60);
 }
 
 /* A disk that was slower than computing is tried again now and then. */
@@ -171,7 +211,7 @@ TEST(disk_measures_a_slow_disk_again)
     CHECK_INT(found, LOADS / 16);
     disk_get_stats(d, &st);
     CHECK_INT(st.skipped, LOADS - LOADS / 16);
-    disk_close(d);
+    disk_close(d, 60);
 }
 
 static bool save_with_draft(disk *d, int number, uint64_t draft)
@@ -200,7 +240,7 @@ TEST(disk_replaces_an_entry_in_memory_that_lacks_the_drafters_part)
     disk_get_stats(d, &st);
     CHECK_INT((int)st.parked_bytes, (int)before);
     CHECK_INT(find(t, d, 1, 1), 1);
-    disk_close(d);
+    disk_close(d, 60);
 }
 
 TEST(disk_is_shared_by_two_users)
@@ -216,8 +256,8 @@ TEST(disk_is_shared_by_two_users)
     }
     disk_get_stats(a, &st);
     CHECK_INT(st.entries, 10);
-    disk_close(a);
-    disk_close(b);
+    disk_close(a, 60);
+    disk_close(b, 60);
 }
 
 TEST(disk_removes_the_least_recently_used_leaves)
@@ -237,7 +277,7 @@ TEST(disk_removes_the_least_recently_used_leaves)
     CHECK(!save(d, 9, 1, 6 * BYTES)); /* more than all */
     disk_get_stats(d, &st);
     CHECK(st.bytes <= 5 * (BYTES + 500) && st.evicted == 2 && st.entries == 5);
-    disk_close(d);
+    disk_close(d, 60);
 }
 
 TEST(disk_goes_on_when_files_cannot_be_written)
@@ -261,7 +301,7 @@ TEST(disk_goes_on_when_files_cannot_be_written)
     disk_get_stats(d, &st);
     CHECK_INT(st.failures, 1);
     CHECK_INT(st.entries, 1);
-    disk_close(d);
+    disk_close(d, 60);
 }
 
 static void run_sql(test_case *t, const char *dir, const char *sql)
@@ -286,7 +326,7 @@ TEST(disk_replaces_an_index_that_it_cannot_read)
         o.dir = dir_path(name);
         if (!open_disk(t, &d, o.dir, 1 << 20)) return;
         CHECK(save(d, 1, 1, 100));
-        disk_close(d);
+        disk_close(d, 60);
         snprintf(path, sizeof path, "%s/index.db", o.dir);
         if (i == 0) {
             int fd = open(path, O_WRONLY | O_TRUNC);
@@ -302,7 +342,7 @@ TEST(disk_replaces_an_index_that_it_cannot_read)
         CHECK_INT(find(t, d, 1, 1), 0);
         CHECK(save(d, 1, 1, 100));
         CHECK_INT(find(t, d, 1, 1), 1);
-        disk_close(d);
+        disk_close(d, 60);
     }
 }
 
@@ -314,7 +354,7 @@ TEST_LONG(disk_opens_a_large_directory_at_once)
     char        sql[1000];
     int         n = test_full() ? 100000 : 20000;
     if (!open_disk(t, &d, dir, 1 << 20)) return;
-    disk_close(d);
+    disk_close(d, 60);
     snprintf(sql, sizeof sql,
              "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)"
              " INSERT INTO entry SELECT randomblob(16), zeroblob(16), zeroblob(16), 1, 10, i, 1, 1, 1, '', 0 FROM n",
@@ -327,7 +367,7 @@ TEST_LONG(disk_opens_a_large_directory_at_once)
     CHECK_INT(st.entries, n);
     CHECK_MSG(took < 0.1, "opening took %.3f s", took);
     CHECK(save(d, 1, 1, 100));
-    disk_close(d);
+    disk_close(d, 60);
 }
 
 /* Writes entries, and the number of each to the pipe when it is complete, until it is killed. */
@@ -384,12 +424,12 @@ TEST_LONG(disk_survives_kill_9)
                   (int)st.entries, n_acked);
         CHECK_INT(count_files(t, dir), st.entries);
         for (int i = max_int(0, n_acked - 20); i < n_acked; i++) CHECK_INT(find(t, d, acked[i], 2), 1);
-        disk_close(d);
+        disk_close(d, 60);
     }
     disk *d;
     if (!open_disk(t, &d, dir, 1 << 30)) return;
     for (int i = 0; i < n_acked; i++) CHECK_INT(find(t, d, acked[i], 2), 1);
     CHECK(n_acked > 0);
-    disk_close(d);
+    disk_close(d, 60);
     mem_free(acked);
 }
