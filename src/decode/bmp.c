@@ -9,7 +9,7 @@ enum { PLAIN = 0, RLE8 = 1, RLE4 = 2, FIELDS = 3, ALPHA_FIELDS = 6 };
 typedef struct {
     int      width, height; /* height is positive */
     bool     top_down;
-    int      bits; /* of a pixel */
+    int      bits; /* per pixel */
     uint32_t compression;
     uint32_t mask[3]; /* red, green, blue: 16 and 32 bits */
     size_t   pixels;  /* position of the first row */

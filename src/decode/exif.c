@@ -32,7 +32,7 @@ int decode_exif_orientation(str exif)
 bool decode_orient(picture *p, int orientation, err *e)
 {
     static const struct {
-        bool swap, from_right, from_bottom; /* of the stored picture */
+        bool swap, from_right, from_bottom; /* where the stored picture is read */
     } ways[]    = {{false, false, false}, {false, true, false}, {false, true, true}, {false, false, true},
                    {true, false, false},  {true, false, true},  {true, true, true},  {true, true, false}};
     int     way = orientation - 1, w = p->width, h = p->height;

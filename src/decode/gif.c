@@ -10,7 +10,7 @@ typedef struct {
     size_t   at;
     uint8_t  palette[256][3];
     int      transparent; /* -1: none */
-    uint8_t *indices;     /* of the frame, in stored order */
+    uint8_t *indices;     /* the frame, in stored order */
 } reader;
 
 typedef struct {
@@ -109,7 +109,7 @@ static size_t lzw_write(const lzw *z, int code, uint8_t *out, size_t room)
 /* Takes one code that is neither clear nor end. Returns false when it cannot occur here. */
 static bool lzw_take(lzw *z, int code, uint8_t *out, size_t room, size_t *n)
 {
-    int first = code == z->n_codes ? z->old : code; /* whose first byte ends the new entry */
+    int first = code == z->n_codes ? z->old : code; /* its first byte ends the new entry */
     if (code > z->n_codes || first < 0 || (z->old < 0 && code >= z->clear)) return false;
     while (z->length[first] > 1) first = z->prefix[first];
     if (z->old >= 0 && z->n_codes < MAX_CODES) {

@@ -3,8 +3,8 @@
 #define TANDEM_DECODE_INSIDE_H
 #include "decode/decode.h"
 
-/* The functions below decode a whole file. *out is empty before the call and after a failure. *orientation is set to the
- * EXIF orientation if the file has one. */
+/* The functions below decode a whole file. *out is empty before the call and after a failure. *orientation is set to
+ * the EXIF orientation if the file has one. */
 bool decode_png(picture *out, int *orientation, str file, err *e);
 bool decode_jpeg(picture *out, int *orientation, str file, err *e);
 bool decode_webp(picture *out, int *orientation, str file, err *e);

@@ -8,7 +8,7 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-#define MAX_SCANS 200 /* of a progressive picture: each costs a pass over all of it */
+#define MAX_SCANS 200 /* each one of a progressive picture costs a pass over all of it */
 
 typedef struct {
     struct jpeg_decompress_struct jpeg;
