@@ -413,7 +413,7 @@ DEPS_BUILD := gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev libpng-dev l
 deps-run:
 	@tools/install_deps $(DEPS_BUILD)
 
-DEPS_TEST := $(DEPS_BUILD) pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl \
+DEPS_TEST := $(DEPS_BUILD) libavformat-dev libavcodec-dev libswscale-dev pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl \
              python3 xz-utils
 deps-test:
 	@tools/install_deps $(DEPS_TEST)

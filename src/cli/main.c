@@ -1,4 +1,5 @@
 #include "cli/cli.h"
+#include "decode/worker.h"
 #include "model/family.h"
 
 #include <signal.h>
@@ -52,6 +53,8 @@ static int run_command(int argc, char **argv)
 {
     if (argc < 2) return print_help(stderr);
     const char *name = argv[1];
+    if (!strcmp(name, DECODE_WORKER_COMMAND))
+        return decode_worker_main(argc - 2, argv + 2); /* started by this program */
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) return print_help(stdout);
     if (!strcmp(name, "--version")) return printf("tandem %s\n", TANDEM_VERSION) < 0;
     for (size_t i = 0; i < COUNT(commands); i++)

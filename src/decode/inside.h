@@ -2,6 +2,7 @@
 #ifndef TANDEM_DECODE_INSIDE_H
 #define TANDEM_DECODE_INSIDE_H
 #include "decode/decode.h"
+#include "decode/worker.h"
 
 /* The functions below decode a whole file. *out is empty before the call and after a failure. *orientation is set to
  * the EXIF orientation if the file has one. */
@@ -16,6 +17,8 @@ bool decode_bmp(picture *out, int *orientation, str file, err *e);
 int decode_exif_orientation(str exif);
 /* Turns and mirrors the picture so that orientation 1 is right for it. */
 bool decode_orient(picture *p, int orientation, err *e);
+
+int decode_worker_pid(const decode_worker *w); /* returns the process for pictures; 0: none */
 
 /* Numbers at a position, which must be inside the string. */
 static inline uint32_t decode_u8(str s, size_t at) { return (uint8_t)s.s[at]; }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "decode/worker.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -196,9 +197,10 @@ static const char *read_options(options *o, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    options     o;
-    int         n, count[4] = {0};
-    bool        ok      = true;
+    options o;
+    int     n, count[4] = {0};
+    bool    ok = true;
+    if (argc > 1 && !strcmp(argv[1], DECODE_WORKER_COMMAND)) return decode_worker_main(argc - 2, argv + 2);
     const char *problem = read_options(&o, argc, argv);
     if (problem) return usage(problem);
     full              = o.level == 2;
