@@ -238,6 +238,10 @@ typedef struct {
     const char    *text;   /* the prompt as text; a BOS token is added, control tokens are not parsed */
     size_t         n_text; /* bytes; 0: `text` ends with a NUL */
 
+    /* Number of tokens at the end of the prompt with which the response begins: an earlier request wrote them.
+     * Presence and frequency penalties and min_tokens count them as parts of the response. */
+    size_t n_continued;
+
     int32_t max_tokens;      /* -1: the setting default_max_tokens; limited to the rest of the context */
     int32_t min_tokens;      /* no stop token ends the response before this length; 0: off; must be 0 with a grammar */
     bool    ignore_stop_ids; /* continue after the model's own stop tokens */

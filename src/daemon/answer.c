@@ -143,6 +143,7 @@ static bool restore(answer *a)
         command_fail(&a->mismatch, "snapshot_mismatch", "from",
                      "the prompt differs from the snapshot '%s' of %zu tokens at token %zu", a->op.name[0], c.ids.n,
                      same);
+    a->request.ask.n_continued = engine_continued(&c.ids, c.n_prompt, p->ids, p->n);
     tandem_session_content_free(&c);
     return ok;
 }

@@ -341,6 +341,7 @@ int daemon_run(daemon_io *io, const daemon_options *o)
     daemon_state d = {.io = io, .opt = o};
     d.end          = &d.first;
     buf_init(&d.line, MAX_EVENT);
+    live_sessions_init(&d.sessions);
     if (open_engine(&d)) {
         daemon_io_catch_signals(io);
         put_ready(&d);

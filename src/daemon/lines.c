@@ -33,6 +33,7 @@ typedef struct {
     bool        stream_closed; /* the reader of the stream left */
     bool        failed;        /* the output file cannot be written */
     int32_t     n_restored;    /* RESTORE: tokens of the snapshot */
+    size_t      n_continued;   /* RESTORE: as in tandem_request */
 } generation;
 
 __attribute__((format(printf, 2, 3))) static void put_status(line_server *s, const char *fmt, ...)
@@ -138,8 +139,9 @@ static void list_slots(line_server *s)
 }
 
 /* Restores the slot of a RESTORE. Returns the word of the error; NULL: none. */
-static const char *restore_slot(line_server *s, int slot, const tok_ids *prompt, int32_t *n)
+static const char *restore_slot(line_server *s, int slot, generation *g)
 {
+    const tok_ids         *prompt = &g->prompt;
     char                   name[16];
     tandem_session_info    info;
     tandem_session_content c;
@@ -147,8 +149,9 @@ static const char *restore_slot(line_server *s, int slot, const tok_ids *prompt,
     slot_name(slot, name);
     if (!tandem_session_restore(s->engine, &(tandem_session){.name = name}, &c, &info, &e))
         return e.code == TANDEM_NOT_FOUND ? "empty_slot" : "snapshot_corrupt";
-    bool same = c.ids.n <= prompt->n && !memcmp(c.ids.p, prompt->p, c.ids.n * sizeof *prompt->p);
-    *n        = (int32_t)c.ids.n;
+    bool same      = c.ids.n <= prompt->n && !memcmp(c.ids.p, prompt->p, c.ids.n * sizeof *prompt->p);
+    g->n_restored  = (int32_t)c.ids.n;
+    g->n_continued = engine_continued(&c.ids, c.n_prompt, prompt->p, prompt->n);
     tandem_session_content_free(&c);
     return same ? NULL : "snapshot_mismatch";
 }
@@ -258,16 +261,17 @@ static void generate_tokens(line_server *s, const lines_command *c, generation *
         refuse(s, "empty_prompt", streams);
         return;
     }
-    if (c->kind == LINES_RESTORE && (word = restore_slot(s, c->slot, &g->prompt, &g->n_restored))) {
+    if (c->kind == LINES_RESTORE && (word = restore_slot(s, c->slot, g))) {
         refuse(s, word, true);
         return;
     }
     tandem_request_init(s->engine, &r);
     set_sampling(&r, c);
-    r.ids        = g->prompt.p;
-    r.n_ids      = g->prompt.n;
-    r.max_tokens = c->n;
-    r.spec       = s->opt->spec;
+    r.ids         = g->prompt.p;
+    r.n_ids       = g->prompt.n;
+    r.n_continued = g->n_continued;
+    r.max_tokens  = c->n;
+    r.spec        = s->opt->spec;
     if (!streams && !open_file(g, c->out)) {
         refuse(s, "write_out", false);
         return;

@@ -65,8 +65,12 @@ bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool 
 /* Returns the grammar of the request if it is in the cache of compiled ones, else NULL. The caller drops it. */
 response_grammar *engine_find_compiled(const tandem *t, const tandem_request *r);
 
-/* Appends the prompt and the response of a job that has ended; *n_prompt: length of the prompt. Check out->failed. */
+/* Appends the prompt and the response of a job that has ended; *n_prompt: length of the prompt without n_continued
+ * tokens. Check out->failed. */
 void engine_job_text(const tandem_job *j, tok_ids *out, int32_t *n_prompt);
+/* Returns n_continued of tandem_request for a prompt that is the whole text of a session, so that its response goes on;
+ * 0 for another prompt. n_prompt: length of the prompt in the text. */
+size_t engine_continued(const tandem_ids *text, int32_t n_prompt, const int32_t *prompt, size_t n);
 /* Checks the name of a session: ERR_INPUT. */
 bool engine_session_name(const char *name, err *e);
 

@@ -267,7 +267,11 @@ static bool take_options(tandem_job *j, const tandem_request *r, err *e)
 {
     logit_bias *room = arena_try(&j->mem, JOB_MAX_BIAS, sizeof *room);
     if (!room) return no_memory(e);
-    return check_limits(r, e) && job_lane_options(&j->opt, j->maker->model, r, room, e) && take_ends(j, r, e);
+    if (!check_limits(r, e) || !job_lane_options(&j->opt, j->maker->model, r, room, e) ||
+        !in_range("n_continued", (double)r->n_continued, 0, (double)j->prompt.n, e))
+        return false;
+    j->opt.n_continued = (int32_t)r->n_continued;
+    return take_ends(j, r, e);
 }
 
 static double deadline_of(double from, double seconds, int64_t setting_ms)

@@ -140,5 +140,5 @@ void engine_job_text(const tandem_job *j, tok_ids *out, int32_t *n_prompt)
     int32_t n = atomic_load(&j->n_out);
     tok_ids_put_n(out, j->prompt.p, j->prompt.n);
     tok_ids_put_n(out, j->token, (size_t)n);
-    *n_prompt = (int32_t)j->prompt.n;
+    *n_prompt = (int32_t)j->prompt.n - j->opt.n_continued;
 }

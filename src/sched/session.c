@@ -38,6 +38,12 @@ bool engine_session_name(const char *name, err *e)
                    TANDEM_SESSION_NAME);
 }
 
+size_t engine_continued(const tandem_ids *text, int32_t n_prompt, const int32_t *prompt, size_t n)
+{
+    bool same = n && n == text->n && !memcmp(prompt, text->p, n * sizeof *prompt);
+    return same ? n - (size_t)n_prompt : 0;
+}
+
 static void owner_dir(const char *owner, char out[OWNER_MAX])
 {
     hash128 h = hash128_of(owner ? owner : "", owner ? strlen(owner) + 1 : 0); /* NULL and "" differ */

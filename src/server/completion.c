@@ -98,6 +98,15 @@ static void open_and_submit(completion *x)
     if (open_choices(x) && !atomic_load(&x->client_left)) submit_choices(x, true);
 }
 
+/* Lets the response of a conversation go on when the prompt is the text of the last request. */
+static void continue_session(completion *x)
+{
+    server_request *r = &x->request;
+    if (!x->s->opt->sessions || !r->session[0] || r->n_prompts != 1) return;
+    r->ask.n_continued =
+        live_sessions_continued(&x->s->sessions, x->tenant, r->session, r->prompt[0].ids, r->prompt[0].n);
+}
+
 static void read_and_submit(work_item *item)
 {
     completion *x = (completion *)item;
@@ -106,6 +115,7 @@ static void read_and_submit(work_item *item)
         free_request(x);
         return;
     }
+    continue_session(x);
     if (!request_needs_compiling(&x->request) && !x->request.ollama.loaded) open_and_submit(x);
 }
 

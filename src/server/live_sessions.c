@@ -12,10 +12,17 @@ void live_session_free(live_session *x)
     mem_free(x);
 }
 
+void live_sessions_init(live_sessions *l)
+{
+    *l = (live_sessions){0};
+    pthread_mutex_init(&l->lock, NULL);
+}
+
 void live_sessions_deinit(live_sessions *l)
 {
     for (int i = 0; i < l->n; i++) live_session_free(l->item[i]);
     l->n = 0;
+    pthread_mutex_destroy(&l->lock);
 }
 
 static int find(const live_sessions *l, const char *owner, const char *name)
@@ -31,16 +38,33 @@ const live_session *live_sessions_find(const live_sessions *l, const char *owner
     return i < 0 ? NULL : l->item[i];
 }
 
+size_t live_sessions_continued(live_sessions *l, const char *owner, const char *name, const int32_t *prompt, size_t n)
+{
+    pthread_mutex_lock(&l->lock);
+    const live_session *x    = live_sessions_find(l, owner, name);
+    tandem_ids          text = x ? (tandem_ids){x->ids.p, x->ids.n} : (tandem_ids){0};
+    size_t              k    = x ? engine_continued(&text, x->n_prompt, prompt, n) : 0;
+    pthread_mutex_unlock(&l->lock);
+    return k;
+}
+
 static void drop_at(live_sessions *l, int i)
 {
     live_session_free(l->item[i]);
     l->item[i] = l->item[--l->n];
 }
 
-void live_sessions_drop(live_sessions *l, const char *owner, const char *name)
+static void drop(live_sessions *l, const char *owner, const char *name)
 {
     int i = find(l, owner, name);
     if (i >= 0) drop_at(l, i);
+}
+
+void live_sessions_drop(live_sessions *l, const char *owner, const char *name)
+{
+    pthread_mutex_lock(&l->lock);
+    drop(l, owner, name);
+    pthread_mutex_unlock(&l->lock);
 }
 
 /* Makes room for a session of the owner: drops its oldest one, or the oldest of all. */
@@ -87,10 +111,12 @@ static void add(live_sessions *l, live_session *x)
         live_session_free(x);
         return;
     }
-    live_sessions_drop(l, x->owner, x->name);
+    pthread_mutex_lock(&l->lock);
+    drop(l, x->owner, x->name);
     make_room(l, x->owner);
     x->used         = ++l->clock;
     l->item[l->n++] = x;
+    pthread_mutex_unlock(&l->lock);
 }
 
 /* Copies the numbers of the sampling options: the pointers of a request do not live as long. */

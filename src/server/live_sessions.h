@@ -2,11 +2,13 @@
  *
  * A client names a conversation in its requests; when a response ends, its prompt and tokens replace the text before.
  * The names of an owner are its own. Each owner has a limited number; the one used longest ago makes room.
- * Used by one thread. */
+ * Used by one thread, except live_sessions_continued. */
 #ifndef TANDEM_SERVER_LIVE_SESSIONS_H
 #define TANDEM_SERVER_LIVE_SESSIONS_H
 #include "sched/engine.h"
 #include "server/keys.h"
+
+#include <pthread.h>
 
 enum { LIVE_SESSIONS_PER_OWNER = 32, LIVE_SESSIONS_MAX = 1024 };
 
@@ -20,12 +22,14 @@ typedef struct {
 } live_session;
 
 typedef struct {
-    live_session *item[LIVE_SESSIONS_MAX];
-    int           n;
-    uint64_t      clock;
+    pthread_mutex_t lock; /* held while the list changes, and by live_sessions_continued */
+    live_session   *item[LIVE_SESSIONS_MAX];
+    int             n;
+    uint64_t        clock;
 } live_sessions;
 
-void live_sessions_deinit(live_sessions *l); /* accepts all zeros */
+void live_sessions_init(live_sessions *l);
+void live_sessions_deinit(live_sessions *l);
 /* Stores the text of a job that has ended. Does nothing without memory. */
 void live_sessions_note(live_sessions *l, const char *owner, const char *name, const tandem_job *j,
                         const tandem_request *r);
@@ -35,6 +39,8 @@ void live_sessions_put(live_sessions *l, const char *owner, const char *name, co
 /* Returns the session, valid until the next call; NULL: there is none. */
 const live_session *live_sessions_find(const live_sessions *l, const char *owner, const char *name);
 void                live_sessions_drop(live_sessions *l, const char *owner, const char *name);
+/* Returns engine_continued of the session for a prompt; 0: there is none. Any thread may call it. */
+size_t live_sessions_continued(live_sessions *l, const char *owner, const char *name, const int32_t *prompt, size_t n);
 /* Copies a session for another thread. Returns NULL without memory. The caller frees it with live_session_free. */
 live_session *live_session_copy(const live_session *x);
 void          live_session_free(live_session *x); /* accepts NULL */

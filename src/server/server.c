@@ -270,7 +270,8 @@ bool server_run(const server_options *o, err *e)
                  .metrics  = metrics_new(),
                  .watchdog = {.limit_s = o->hang_s}};
     signals before;
-    bool    ok = open_server(&s, e);
+    live_sessions_init(&s.sessions);
+    bool ok = open_server(&s, e);
     if (ok) {
         take_signals(&before, &s);
         log_event(LOG_INFO, "memory", "memory limits: %zu MB for requests, %zu MB for their bodies",

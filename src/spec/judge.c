@@ -44,7 +44,7 @@ static int max_shown(const spec *s)
 static bool is_early(const judged_row *j)
 {
     const spec_lane *l = j->lane;
-    return l->n_text - l->n_prompt + l->tree.depth[j->node] < l->opt.min_tokens;
+    return l->n_text - l->n_prompt + l->opt.n_continued + l->tree.depth[j->node] < l->opt.min_tokens;
 }
 
 /* Collects the changes of the row's logits for its own text: the lane's, and the draft tokens on the path to the row.

@@ -50,7 +50,10 @@ static bool begin_counting(spec_lane *l, err *e)
     history_clear(l->history);
     history_bias(l->history, l->opt.penalty.bias, l->opt.penalty.n_bias);
     history_ends(l->history, l->opt.end_id, l->opt.n_ends);
-    if (penalty_counts(&l->opt.penalty)) history_prompt(l->history, l->text, (size_t)l->n_prompt);
+    if (!penalty_counts(&l->opt.penalty)) return true;
+    int32_t n = l->n_prompt - l->opt.n_continued;
+    history_prompt(l->history, l->text, (size_t)n);
+    for (; n < l->n_prompt; n++) history_push(l->history, l->text[n]);
     return true;
 }
 

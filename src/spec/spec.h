@@ -49,6 +49,7 @@ typedef struct {
     penalty_params penalty;
     int            n_top;  /* log-probabilities of the picked token and the n_top likeliest ones; -1: none at all */
     bool    score_prompt;  /* also log-probabilities of the prompt's tokens: runs all of it, requires n_top >= 0 */
+    int32_t n_continued;   /* tokens at the end of the prompt that count as the beginning of the response */
     int32_t min_tokens;    /* minimum length of the response: no end_id is picked before */
     const int32_t *end_id; /* [n_ends] tokens that end the response; must live as long as the request */
     int            n_ends;

@@ -12,17 +12,10 @@ import time
 import urllib.error
 import urllib.request
 
+from checks import check, run_tests
+
 TANDEM = os.path.abspath(sys.argv[1])
 KILLS = int(sys.argv[2]) if len(sys.argv) > 2 else 12
-checks = failed = 0
-
-
-def check(ok, what):
-    global checks, failed
-    checks += 1
-    if not ok:
-        failed += 1
-        print("FAILED:", what)
 
 
 class Server:
@@ -59,7 +52,7 @@ class Server:
 STORY = "Once upon a time there was a little robot who lived in a small house near the sea. Every morning it looked out of the window. "
 
 
-def resume(tmp):
+def resume():
     """A conversation goes on after a restart with the same text, cached tokens and drafts."""
     s = Server("--session-dir", f"{tmp}/a")
     first = s.ask(STORY, session="story")["choices"][0]["text"]
@@ -92,7 +85,28 @@ def resume(tmp):
     check(all(m == 0o600 for m in mode), f"modes {mode}")
 
 
-def slots(tmp):
+def penalties():
+    """Penalties count an unfinished response on, also after a restart."""
+    def ids(s, prompt, n, **more):
+        status, reply = s.call("POST", "/completion", {"prompt": prompt, "n_predict": n, "temperature": 0, "ignore_eos": True, "presence_penalty": 1.5,
+                                                       "frequency_penalty": 1, "return_tokens": True, **more})
+        check(status == 200, f"a completion: {status} {reply}")
+        return reply["tokens"]
+    s = Server("--session-dir", f"{tmp}/p")
+    prompt = s.call("POST", "/tokenize", {"content": STORY, "add_special": True})[1]["tokens"]
+    whole = ids(s, prompt, 80)
+    check(ids(s, prompt, 25, session="story") == whole[:25], "the first part")
+    check(ids(s, prompt + whole[:25], 20) != whole[25:45], "without a session, penalties begin with the request")
+    check(ids(s, prompt + whole[:25], 20, session="story") == whole[25:45], "the second part")
+    check(s.call("POST", "/api/sessions/story/save", {})[0] == 200, "save")
+    s.stop()
+    s = Server("--session-dir", f"{tmp}/p")
+    check(s.call("POST", "/api/sessions/story/restore", {})[0] == 200, "restore")
+    check(ids(s, prompt + whole[:45], 35, session="story") == whole[45:], "the third part, after a restart")
+    s.stop()
+
+
+def slots():
     """llama.cpp's slot files."""
     s = Server("--slot-save-path", f"{tmp}/b")
     first = s.ask(STORY, id_slot=3)["choices"][0]["text"]
@@ -118,7 +132,7 @@ def slots(tmp):
     s.stop()
 
 
-def tenants(tmp):
+def tenants():
     """A session exists for the key that saved it only."""
     with open(f"{tmp}/keys", "w") as f:
         pass
@@ -145,7 +159,7 @@ def tenants(tmp):
     s.stop()
 
 
-def kills(tmp):
+def kills():
     """kill -9 at random moments of saving: the file is the last one that was acknowledged, or the one after it, whole."""
     rng, possible, acknowledged = random.Random(KILLS), {None}, 0  # None: there is no file
     for i in range(KILLS):
@@ -171,7 +185,7 @@ def kills(tmp):
     check(acknowledged and left.count("f.session") == 1, f"files after {KILLS} kills: {left}, {acknowledged} acknowledged")
 
 
-def chats(tmp):
+def chats():
     def chat(lines, *flags):
         run = subprocess.run([TANDEM, "chat", "--session-dir", f"{tmp}/e", "--temp", "0", "--stats", *flags], input="\n".join(lines) + "\n",
                              capture_output=True, text=True)
@@ -190,9 +204,4 @@ def chats(tmp):
 
 
 with tempfile.TemporaryDirectory() as tmp:
-    for test in (resume, slots, tenants, chats, kills):
-        began = time.monotonic()
-        test(tmp)
-        print(f"{test.__name__}: {time.monotonic() - began:.1f} s", flush=True)
-print(f"sessions: {checks - failed} of {checks} checks passed")
-sys.exit(failed != 0)
+    run_tests("sessions", (resume, penalties, slots, tenants, chats, kills))

@@ -1,6 +1,7 @@
 /* Saved sessions: the continuation of a restored text is that of an engine that never ended, for every method and every
  * K/V type, and drafts in its first round. */
 #include "engine_rig.h"
+#include "sched/engine.h"
 #include "sched/session_file.h"
 
 #include <dirent.h>
@@ -50,6 +51,7 @@ typedef struct {
     const char    *kv;
     tandem_method  method;
     float          temp;
+    bool           penalties;
     tandem_options o;
     tandem_request r;
     int32_t        text[NANO_PROMPT + NANO_MAX_OUT];
@@ -72,6 +74,10 @@ static void set_request(const tandem *e, trial *x, int n)
     x->r.temp        = x->temp;
     x->r.has_seed    = true;
     x->r.seed        = 7;
+    if (!x->penalties) return;
+    x->r.repeat_penalty    = 1.1f;
+    x->r.presence_penalty  = 2;
+    x->r.frequency_penalty = 1.5f;
 }
 
 /* Runs the first part and sets the text to its prompt and response. */
@@ -90,8 +96,9 @@ static void run_first(test_case *t, tandem *e, trial *x)
 static void run_second(test_case *t, tandem *e, trial *x, nano_answer *out)
 {
     set_request(e, x, AFTER);
-    x->r.ids   = x->text;
-    x->r.n_ids = x->n_text;
+    x->r.ids         = x->text;
+    x->r.n_ids       = x->n_text;
+    x->r.n_continued = engine_continued(&(tandem_ids){x->text, x->n_text}, NANO_PROMPT, x->text, x->n_text);
     nano_ask(t, e, &x->r, out);
 }
 
@@ -101,9 +108,9 @@ static double acceptance(const nano_answer *a)
     return c->drafted ? (double)c->accepted / (double)c->drafted : 0;
 }
 
-static void check_resumes(test_case *t, const char *kv, tandem_method m, float temp)
+static void check_resumes(test_case *t, const char *kv, tandem_method m, float temp, bool penalties)
 {
-    trial                  x = {.kv = kv, .method = m, .temp = temp};
+    trial                  x = {.kv = kv, .method = m, .temp = temp, .penalties = penalties};
     tandem                *e;
     nano_answer            whole, warm, restored;
     tandem_session_info    saved, info;
@@ -149,8 +156,8 @@ static void check_resumes(test_case *t, const char *kv, tandem_method m, float t
 TEST_LONG(sessions_resume_with_every_method)
 {
     for (int m = TANDEM_SPEC_OFF; m <= TANDEM_SPEC_NGRAM; m++) {
-        check_resumes(t, NULL, (tandem_method)m, 0);
-        if (test_full()) check_resumes(t, NULL, (tandem_method)m, 0.9f);
+        check_resumes(t, NULL, (tandem_method)m, 0, m == TANDEM_SPEC_MTP);
+        if (test_full()) check_resumes(t, NULL, (tandem_method)m, 0.9f, m != TANDEM_SPEC_MTP);
     }
 }
 
@@ -158,8 +165,8 @@ TEST_LONG(sessions_resume_with_every_kv_type)
 {
     static const char *const types[] = {"f32", "q8_0", "q4_0", "tq3", "k=q8_0,v=q4_0"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        check_resumes(t, types[i], TANDEM_SPEC_DFLASH, 0);
-        if (test_full()) check_resumes(t, types[i], TANDEM_SPEC_MTP, 0.9f);
+        check_resumes(t, types[i], TANDEM_SPEC_DFLASH, 0, false);
+        if (test_full()) check_resumes(t, types[i], TANDEM_SPEC_MTP, 0.9f, true);
     }
 }
 
