@@ -478,7 +478,11 @@ static bool look_up(http_client *c, err *e)
     snprintf(port, sizeof port, "%d", c->url.port);
     int why = getaddrinfo(c->url.host, port, &hints, &c->addresses);
     c->good = c->addresses;
-    return !why || err_set(e, ERR_IO, "cannot resolve the host %s: %s", c->url.host, gai_strerror(why));
+    if (why) return err_set(e, ERR_IO, "cannot resolve the host %s: %s", c->url.host, gai_strerror(why));
+    for (const struct addrinfo *a = c->addresses; a && c->o.allows; a = a->ai_next)
+        if (!c->o.allows(a->ai_addr))
+            return err_set(e, ERR_INPUT, "the host %s has an address that is not allowed", c->url.host);
+    return true;
 }
 
 bool http_client_open(http_client **out, const http_url *url, const http_client_options *o, err *e)

@@ -10,6 +10,8 @@
 #define TANDEM_HTTP_CLIENT_H
 #include "http/response.h"
 
+#include <sys/socket.h>
+
 typedef struct {
     bool is_tls;
     char host[256]; /* a name, or an address without brackets */
@@ -28,6 +30,9 @@ typedef struct {
     double      connect_s; /* timeout of connecting, with TLS */
     double      total_s;   /* timeout of a fetch, from its start to the end of the response */
     uint64_t    max_body;  /* bytes of a response's body */
+    /* Checks each address that the host resolves to. If it returns false for one, http_client_open fails with
+     * ERR_INPUT, and nothing is connected. Connections go to the checked addresses. NULL: all are allowed. */
+    bool (*allows)(const struct sockaddr *address);
 } http_client_options;
 
 typedef struct http_client http_client;
