@@ -13,7 +13,7 @@ struct sockaddr;
 typedef struct {
     bool        fetch;     /* http and https are allowed */
     const char *dir;       /* file: below this directory is allowed; NULL: not */
-    size_t      max_bytes; /* of a file */
+    size_t      max_bytes; /* maximum of a file */
     double      fetch_s;   /* timeout of a fetch, with its redirects */
     /* Returns whether an address may be connected to. NULL: address_is_public. Tests allow a server on this machine. */
     bool (*allows)(const struct sockaddr *address);
@@ -24,7 +24,7 @@ source_options source_default_options(void); /* neither fetch nor dir; DECODE_MA
  * ERR_INPUT: the URL is invalid or not allowed, or a server refused; ERR_TOO_LARGE: over max_bytes; ERR_UNAVAILABLE: no
  * memory. */
 bool source_load(buf *out, const source_options *o, str url, err *e);
-/* Appends the bytes of a base64 text. Line breaks are skipped, padding may be missing, and '-' and '_' stand for '+' and
- * '/'. Errors as above, with out->max as the limit. */
+/* Appends the bytes of a base64 text. Line breaks are skipped, padding may be missing, - and _ stand for + and /.
+ * Errors as above, with out->max as the limit. */
 bool source_base64(buf *out, str text, err *e);
 #endif
