@@ -30,6 +30,14 @@ typedef struct {
 /* Parses one of the lines above. ERR_INPUT names the wrong word; *out is unchanged then. */
 bool cell_parse(cell *out, str line, err *e);
 
+#define OPT_CPU_TIME(to)                                                                                               \
+    {                                                                                                                  \
+        .name = "cpu-time", .kind = OPT_FLAG, .dest = &(to),                                                           \
+        .help =                                                                                                        \
+            "measure the CPU time of the process, for a busy machine; with --threads 1, because threads that wait "    \
+            "for others spin"                                                                                          \
+    }
+
 typedef struct cell_rig cell_rig;
 /* Creates a rig. The model is borrowed. profiled: an ops_profile table below the model's, cleared before each timed
  * run, or NULL. After a failure, too, free *out with cell_rig_free. */
@@ -38,6 +46,8 @@ void cell_rig_free(cell_rig *g); /* accepts NULL */
 /* Plans memory for the cell in addition to earlier ones; cell_run allocates it. ERR_INPUT: the cell exceeds the model's
  * context; ERR_UNAVAILABLE: free_bytes, the free memory of the device, is not enough. */
 bool cell_reserve(cell_rig *g, const cell *c, size_t free_bytes, err *e);
+/* Measures the CPU time of the process from now on instead of elapsed time. */
+void cell_rig_use_cpu_time(cell_rig *g);
 /* Sets *ms to the milliseconds of a step, or of the whole prefill, measured after a warm-up step. experts, unless NULL,
  * are counted in a separate step; the model's ops must then be those of experts_watch. The cell must be reserved; the
  * first run after a reservation allocates and fills the pages. */

@@ -23,7 +23,7 @@ static struct {
     shape_flags    shape;
     const char    *types, *contexts, *text, *json;
     int            repeats, window, steps;
-    bool           everywhere, no_hash;
+    bool           everywhere, no_hash, cpu_time;
 } flags = {.gen      = GENERATE_DEFAULTS,
            .shape    = SHAPE_DEFAULTS,
            .types    = "f16,q8_0,q8_0/q4_0,q4_0,q8_0/tq3,tq3",
@@ -65,6 +65,7 @@ static const option opts[] = {
      .max    = 4096,
      .help   = "tokens of a response (default 128)"},
     OPT_REPEATS(flags.repeats, MAX_REPEATS, NULL, "measurements of each rate (default 3)"),
+    OPT_CPU_TIME(flags.cpu_time),
     OPT_RESULT(flags.json, flags.no_hash),
     OPT_LOGGING,
 };
@@ -229,9 +230,10 @@ static bool time_context(bench *b, measured *m, int k, err *e)
     cell_rig *rig    = NULL;
     double    decode = 0, prefill = 0;
     int      *n  = &m->n_ms[k];
-    bool      ok = cell_rig_new(&rig, b->g.model, &m->kv, NULL, e) &&
-              run_cell(b, rig, (cell){CELL_ROWS, 1, b->context[k], flags.steps}, &decode, e) &&
-              run_cell(b, rig, (cell){CELL_PREFILL, PREFILL_TOKENS, b->context[k], 1}, &prefill, e);
+    bool      ok = cell_rig_new(&rig, b->g.model, &m->kv, NULL, e);
+    if (ok && flags.cpu_time) cell_rig_use_cpu_time(rig);
+    ok = ok && run_cell(b, rig, (cell){CELL_ROWS, 1, b->context[k], flags.steps}, &decode, e) &&
+         run_cell(b, rig, (cell){CELL_PREFILL, PREFILL_TOKENS, b->context[k], 1}, &prefill, e);
     cell_rig_free(rig);
     if (ok) {
         m->decode_ms[k][*n]      = decode;

@@ -19,7 +19,7 @@ static struct {
     shape_flags    shape;
     const char    *rows, *contexts, *prefill, *json, *label;
     int            steps, repeats;
-    bool           chain, tree, ask, profile, repeats_given, no_hash;
+    bool           chain, tree, ask, profile, repeats_given, no_hash, cpu_time;
 } flags = {.engine   = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}},
            .shape    = SHAPE_DEFAULTS,
            .rows     = "1,2,4,8,16,32",
@@ -50,6 +50,7 @@ static const option opts[] = {
     OPT_REPEATS(flags.repeats, MAX_REPEATS, &flags.repeats_given,
                 "measurements of each cell (default 9, with --profile 1)"),
     OPT_KV(flags.engine),
+    OPT_CPU_TIME(flags.cpu_time),
     OPT_RESULT(flags.json, flags.no_hash),
     {.name = "label",
      .kind = OPT_STR,
@@ -297,6 +298,7 @@ static bool measure_rows(void *ctx, err *e)
     if (!cli_open_pages(&b->g, &flags.engine, e) ||
         !cell_rig_new(&b->rig, b->g.model, &flags.engine.kv.types, profiled, e))
         return false;
+    if (flags.cpu_time) cell_rig_use_cpu_time(b->rig);
     if (profiled) b->roof = measure_roof(b->g.model);
     if (flags.ask) return answer_stdin(b, e);
     if (flags.json && !provenance_file(&b->from, flags.shape.given ? NULL : flags.engine.path, !flags.no_hash, e))

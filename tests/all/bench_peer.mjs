@@ -1,8 +1,9 @@
 // tandem and llama.cpp on the same files, in turns: rows per second of a step by its rows (a chain of guesses being verified),
-// of prompts, and of single tokens after long contexts. Each cell is timed in pairs, who begins alternates; what is said of it is the
-// median of the pairs' ratios with a 90% interval, beside our own second run against our first (A/A).
-// Usage: node peer.mjs TANDEM OUT_DIR PAIRS CONTEXTS FILE.gguf...
-import { spawn } from "node:child_process";
+// of prompts, and of single tokens after long contexts. Each cell is timed in pairs that alternate the order. The result is the
+// median of the pairs' ratios with a 90% interval, next to our own second run against our first (A/A).
+// Usage: node bench_peer.mjs TANDEM OUT_DIR PAIRS CONTEXTS FILE.gguf...
+// FIFO=1 runs the timed parts with real-time priority (chrt; root): for a machine that others use.
+import { execFileSync, spawn } from "node:child_process";
 import { availableParallelism, cpus } from "node:os";
 import { writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -84,6 +85,12 @@ async function bestOf(model, context) {
   return tried[0];
 }
 
+// Sets the scheduling of all threads of both programs. ["-f", "1"]: real-time; ["-o", "0"]: normal.
+function schedule(ours, policy) {
+  for (const pid of process.env.FIFO ? [process.pid, ours.child.pid] : [])
+    execFileSync("chrt", ["-a", policy[0], "-p", policy[1], String(pid)]);
+}
+
 // --- what pairs say: the median, and order statistics that hold it in 90% of cases
 function interval(x) {
   const s = [...x].sort((a, b) => a - b), n = s.length;
@@ -126,7 +133,9 @@ for (const file of files) {
   for (const context of CONTEXTS) {
     const { it, flash } = await bestOf(model, context);
     for (const cell of cellsOf(context)) {
+      schedule(ours, ["-f", "1"]);
       const r = await measure(ours, it, cell);
+      schedule(ours, ["-o", "0"]);
       results.push({ ...r, flash });
       const name = r.kind === "prefill" ? `prompt of ${r.rows}` : r.rows;
       console.log(`| ${name} | ${r.context} | ${r.ours.median.toFixed(1)} | ${r.theirs.median.toFixed(1)} | ${say(r.ratio)} | ${say(r.aa)} |`);

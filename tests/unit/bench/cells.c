@@ -91,6 +91,24 @@ TEST(bench_cells_run)
     }
 }
 
+TEST(bench_cells_measure_cpu_time)
+{
+    target   *m = open_tiny(t, "ref");
+    cell_rig *g = NULL;
+    cell      c = {CELL_CHAIN, 4, 40, 3};
+    err       e = {0};
+    double    ms, start;
+    if (!m) return;
+    CHECK_OK(cell_rig_new(&g, m, &(kv_types)KV_TYPES_ALL(CACHE_F16), NULL, &e), e);
+    cell_rig_use_cpu_time(g);
+    CHECK_OK(cell_reserve(g, &c, 1 << 28, &e), e);
+    start = test_cpu_s();
+    CHECK_OK(cell_run(g, &c, &ms, NULL, &e), e);
+    CHECK(ms > 0 && ms * c.steps <= 1e3 * (test_cpu_s() - start));
+    cell_rig_free(g);
+    model_close(m);
+}
+
 TEST(bench_cells_without_room_are_refused)
 {
     target   *m = open_tiny(t, "ref");
