@@ -28,8 +28,8 @@ enum { FIND, TOUCH, ADD, COMPLETE, REMOVE, OLDEST, TOTAL, SECRET, PENDING, STATE
 static const char *const sql[STATEMENTS] = {
     [FIND]  = "SELECT parent, draft, pages, bytes FROM entry WHERE key = ?1 AND state = 1",
     [TOUCH] = "UPDATE entry SET used = ?2 WHERE key = ?1",
-    [ADD]   = "INSERT OR IGNORE INTO entry(key, parent, draft, pages, bytes, used, state, owner, pid, temp, children)"
-              " VALUES(?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, (SELECT COUNT(*) FROM entry WHERE parent = ?1))",
+    [ADD]   = ("INSERT OR IGNORE INTO entry(key, parent, draft, pages, bytes, used, state, owner, pid, temp, children)"
+               " VALUES(?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, (SELECT COUNT(*) FROM entry WHERE parent = ?1))"),
     [COMPLETE] = "UPDATE entry SET state = 1 WHERE key = ?1 AND state = 0 AND owner = ?2",
     [REMOVE]   = "DELETE FROM entry WHERE key = ?1",
     [OLDEST] =

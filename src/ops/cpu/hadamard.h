@@ -19,9 +19,9 @@ INLINE v8f butterfly(v8f x, v8f swapped, v8i minus) { return (v8f)((v8i)x ^ (min
 
 INLINE v8f butterflies_inside(v8f x)
 {
-    x = butterfly(x, __builtin_shuffle(x, (v8i){1, 0, 3, 2, 5, 4, 7, 6}), (v8i){0, -1, 0, -1, 0, -1, 0, -1});
-    x = butterfly(x, __builtin_shuffle(x, (v8i){2, 3, 0, 1, 6, 7, 4, 5}), (v8i){0, 0, -1, -1, 0, 0, -1, -1});
-    return butterfly(x, __builtin_shuffle(x, (v8i){4, 5, 6, 7, 0, 1, 2, 3}), (v8i){0, 0, 0, 0, -1, -1, -1, -1});
+    x = butterfly(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6), (v8i){0, -1, 0, -1, 0, -1, 0, -1});
+    x = butterfly(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5), (v8i){0, 0, -1, -1, 0, 0, -1, -1});
+    return butterfly(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3), (v8i){0, 0, 0, 0, -1, -1, -1, -1});
 }
 
 /* Transforms one group: n vectors of eight, of which half or all of `x` is used. */
