@@ -92,6 +92,15 @@ static bool init_table(kv_pool *p, int cls, int group, int stride, err *e)
     return p->o->alloc(p->o, &c->kv.table, n * sizeof *c->table, e);
 }
 
+/* Reserves the scratch for a row of sparse attention that sees all positions. */
+static bool reserve_sparse(kv_pool *p, int group, const kv_class_spec *s, err *e)
+{
+    size_t heads   = (size_t)(s->n_heads ? s->n_heads : s->n_kv_heads),
+           pages   = (size_t)pages_for(p->group[group].max_slots);
+    queue_limits l = {.sparse = heads * ((pages + 15) / 16 * 16)};
+    return p->o->queue_reserve(p->q, &l, e) || err_wrap(e, "sparse attention over %zu pages", pages);
+}
+
 static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, err *e)
 {
     page_class *c = &p->cls[cls];
@@ -99,7 +108,7 @@ static bool init_class(kv_pool *p, int cls, int group, const kv_class_spec *s, e
     if (s->sparse.drop && !p->o->kv_sparse)
         return err_set(e, ERR_INPUT, "sparse attention is not supported on %s: set --sparse-fa to 0", p->o->name);
     assert(!s->sparse.drop || p->q);
-    if (s->sparse.drop && !p->o->queue_reserve(p->q, &(queue_limits){.sparse = true}, e)) return false;
+    if (s->sparse.drop && !reserve_sparse(p, group, s, e)) return false;
     if (!kv_page_bytes(s, &c->page_bytes)) return err_set(e, ERR_LIMIT, "a K/V page is too large");
     c->kv     = (kv_class){.n_layers   = s->n_layers,
                            .n_kv_heads = s->n_kv_heads,

@@ -45,8 +45,9 @@ enum {
 typedef struct {
     int           n_layers, n_kv_heads, head_dim;
     cache_types   types;
-    int           window; /* number of positions that a row sees, its own included; 0: all */
-    sparse_params sparse; /* zeros: attention is dense */
+    int           window;  /* number of positions that a row sees, its own included; 0: all */
+    sparse_params sparse;  /* zeros: attention is dense */
+    int           n_heads; /* query heads, with sparse attention; 0: n_kv_heads */
 } kv_class_spec;
 
 /* --- state classes (kv/lane.h) --------------------------------------------------------------------

@@ -202,7 +202,8 @@ static void plan_kv(kv_plan *p, const gemma4_config *c, const kv_types *types)
         int        *cls   = &class_of[kind][apart];
         if (*cls < 0) {
             *cls          = p->n;
-            p->spec[p->n] = (kv_class_spec){.n_kv_heads = c->n_kv_heads[l],
+            p->spec[p->n] = (kv_class_spec){.n_heads    = c->n_heads,
+                                            .n_kv_heads = c->n_kv_heads[l],
                                             .head_dim   = c->head_dim[l],
                                             .types      = apart ? raised : type,
                                             .window     = kind ? c->window : 0};

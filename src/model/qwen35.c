@@ -123,8 +123,8 @@ static void init_memory(qwen35 *m)
 {
     const qwen35_config *c = &m->c;
     target              *t = &m->d.t;
-    t->kv_class[0] =
-        (kv_class_spec){.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .types = {CACHE_F16, CACHE_F16}};
+    t->kv_class[0]         = (kv_class_spec){
+                .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .types = {CACHE_F16, CACHE_F16}};
     t->n_kv_classes = 1;
     m->delta        = delta_of(c);
     for (int l = 0; l < c->n_layers; l++)

@@ -272,13 +272,14 @@ typedef struct {
 enum { QUEUE_MARKS = 8 };
 typedef struct queue queue; /* ops in order; defined by each backend */
 typedef struct {            /* maximum sizes, which determine the scratch of a queue; larger ones must not be passed */
-    int  max_rows;          /* rows of a step */
-    int  max_in;            /* widest matmul input */
-    int  max_expert_slots;  /* experts per row; 0 for dense models */
-    int  n_experts;
-    int  max_vocab;
-    int  max_expert_in; /* widest input of experts that each have a row of their own; 0: max_in */
-    bool sparse;        /* attention may be sparse */
+    int max_rows;           /* rows of a step */
+    int max_in;             /* widest matmul input */
+    int max_expert_slots;   /* experts per row; 0 for dense models */
+    int n_experts;
+    int max_vocab;
+    int max_expert_in; /* widest input of experts that each have a row of their own; 0: max_in */
+    /* Scratch of sparse attention: query heads times pages of a row, rounded up to 16; 0: attention is dense. */
+    size_t sparse;
 } queue_limits;
 queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b); /* the larger, field by field */
 

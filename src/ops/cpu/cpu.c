@@ -25,7 +25,7 @@ enum {
     SMALL_JOB      = 200000,  /* multiplications: below this, waking a thread costs more than it saves */
     CHUNK_JOB      = SMALL_JOB / 2,
     PART_SCRATCH   = 512 << 10, /* floats per thread for parts of attention */
-    CHOICE_SCRATCH = 8 << 20,   /* floats for the choice of pages of sparse attention */
+    CHOICE_SCRATCH = 8 << 20,   /* floats for the choice of pages of sparse attention, at least */
     SLAB_BYTES     = 8 << 20,   /* bytes of weights packed at a time */
     TILE_CHUNK     = 128 << 10, /* bytes of tiles per thread and turn: they stay in its L2 cache for all rows */
 };
@@ -46,9 +46,9 @@ struct queue {
     int32_t       *next;  /* [n_experts]: counting sort */
     int32_t       *path;  /* [thread][max_rows] */
     cpu_row_tile  *tiles; /* [max_rows + 1] */
-    float         *parts; /* PART_SCRATCH per thread, with sparse attention at least CHOICE_SCRATCH; room to align it */
-    uint16_t *kept; /* [CHOICE_SCRATCH / 16], with sparse attention: pages that pairs of a row and a kv head keep */
-    float    *numerators;           /* [thread][n_experts] */
+    float         *parts; /* PART_SCRATCH per thread, with sparse attention at least choice_floats; room to align it */
+    uint16_t      *kept; /* [choice_floats / 16], with sparse attention: pages that pairs of a row and a kv head keep */
+    float         *numerators;      /* [thread][n_experts] */
     sampling_candidate *candidates; /* [thread][max_vocab] */
     cpu_ranking        *seen;       /* [thread][max_rows] */
     double              mark[QUEUE_MARKS];
@@ -190,12 +190,15 @@ static void free_scratch(queue *q)
     mem_free(q->seen);
 }
 
+/* Returns the floats for the choice of pages: those of several rows, and at least of one. */
+static size_t choice_floats(const queue_limits *l) { return l->sparse ? max_size(CHOICE_SCRATCH, l->sparse) : 0; }
+
 static bool take_scratch(queue *q)
 {
     const queue_limits *l    = &q->lim;
     size_t              rows = (size_t)l->max_rows, slots = (size_t)l->max_expert_slots, experts = (size_t)l->n_experts;
     size_t              threads = (size_t)q->n_threads, pairs, blocks, vocab;
-    size_t              choices = l->sparse ? CHOICE_SCRATCH : 0;
+    size_t              choices = choice_floats(l);
     if (!size_mul(&pairs, rows, max_size(slots, 1))) return false;
     if (!size_mul(&blocks, pairs, ceil_div((size_t)l->max_in, QK))) return false;
     if (!size_mul(&vocab, threads, (size_t)l->max_vocab)) return false;
@@ -597,9 +600,9 @@ static void choose_pages(queue *q, cpu_attention_args *a, int32_t n, size_t stri
 /* Runs as many rows at a time as the scratch for their choices holds. */
 static void run_sparse(queue *q, cpu_attention_args *a, int32_t max_pages)
 {
-    size_t  stride = ceil_div((size_t)max_pages, 16) * 16, room = CHOICE_SCRATCH / ((size_t)a->n_heads * stride);
+    size_t stride = ceil_div((size_t)max_pages, 16) * 16, room = choice_floats(&q->lim) / ((size_t)a->n_heads * stride);
     int32_t n;
-    assert(room > 0 && q->lim.sparse);
+    assert(room > 0);
     a->kept        = q->kept;
     a->kept_stride = stride / 16;
     for (a->kept_row = 0; a->kept_row < a->n_rows; a->kept_row += n) {

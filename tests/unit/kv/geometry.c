@@ -55,18 +55,18 @@ TEST(kv_page_bytes_by_type)
     static const struct {
         kv_class_spec s;
         size_t        bytes;
-    } page[] = {{{1, 1, 8, {CACHE_F32, CACHE_F32}, 0, {0}}, 2 * 8 * KV_PAGE * 4},
-                {{1, 1, 8, {CACHE_F16, CACHE_F16}, 0, {0}}, 2 * 8 * KV_PAGE * 2},
-                {{3, 2, 64, {CACHE_F16, CACHE_F16}, 40, {0}}, 3 * 2 * 2 * 64 * KV_PAGE * 2},
+    } page[] = {{{1, 1, 8, {CACHE_F32, CACHE_F32}, 0, {0}, 0}, 2 * 8 * KV_PAGE * 4},
+                {{1, 1, 8, {CACHE_F16, CACHE_F16}, 0, {0}, 0}, 2 * 8 * KV_PAGE * 2},
+                {{3, 2, 64, {CACHE_F16, CACHE_F16}, 40, {0}, 0}, 3 * 2 * 2 * 64 * KV_PAGE * 2},
                 /* sparse attention: two f16 per layer, head and channel */
-                {{3, 2, 64, {CACHE_F16, CACHE_F16}, 0, {1, 4, 512, 4096}}, 3 * 2 * 2 * 64 * (KV_PAGE + 1) * 2},
-                {{1, 1, 1, {CACHE_F16, CACHE_F16}, 0, {0}}, 256}}; /* whole units */
+                {{3, 2, 64, {CACHE_F16, CACHE_F16}, 0, {1, 4, 512, 4096}, 0}, 3 * 2 * 2 * 64 * (KV_PAGE + 1) * 2},
+                {{1, 1, 1, {CACHE_F16, CACHE_F16}, 0, {0}, 0}, 256}}; /* whole units */
     for (size_t i = 0; i < COUNT(page); i++) {
         size_t bytes = 0;
         CHECK(kv_page_bytes(&page[i].s, &bytes));
         CHECK_INT(bytes, page[i].bytes);
     }
-    kv_class_spec huge = {1 << 30, 1 << 30, 1 << 30, {CACHE_F32, CACHE_F32}, 0, {0}};
+    kv_class_spec huge = {1 << 30, 1 << 30, 1 << 30, {CACHE_F32, CACHE_F32}, 0, {0}, 0};
     size_t        bytes;
     CHECK(!kv_page_bytes(&huge, &bytes));
 }
@@ -79,8 +79,8 @@ TEST(kv_need_of_every_window)
     err  e = {0};
     if (!CHECK_OK(ops_open(&o, "ref", 1, &e), e)) return;
     for (int window = 0; window <= 50; window++) {
-        kv_class_spec cls[2] = {{1, 1, 8, {CACHE_F32, CACHE_F32}, 0, {0}},
-                                {1, 1, 8, {CACHE_F32, CACHE_F32}, window, {0}}};
+        kv_class_spec cls[2] = {{1, 1, 8, {CACHE_F32, CACHE_F32}, 0, {0}, 0},
+                                {1, 1, 8, {CACHE_F32, CACHE_F32}, window, {0}, 0}};
         kv_pool_spec  spec = {.classes = cls, .n_classes = 2, .max_bytes = 1 << 18, .max_lanes = 1, .max_slots = SLOTS};
         kv_pool      *p    = NULL;
         if (!CHECK_OK(kv_pool_new(&p, o, &spec, &e), e)) break;

@@ -245,8 +245,8 @@ TEST(kv_flush_sends_the_entries_that_changed)
 /* Where every class has a window, the first is held whole all the same: the tree hangs on it. */
 TEST(kv_first_of_windowed_classes_is_held_whole)
 {
-    static const kv_class_spec sliding[] = {{1, 1, 8, {CACHE_F32, CACHE_F32}, 20, {0}},
-                                            {2, 1, 8, {CACHE_F32, CACHE_F32}, 20, {0}}};
+    static const kv_class_spec sliding[] = {{1, 1, 8, {CACHE_F32, CACHE_F32}, 20, {0}, 0},
+                                            {2, 1, 8, {CACHE_F32, CACHE_F32}, 20, {0}, 0}};
     kv_pool_spec spec = {.classes = sliding, .n_classes = 2, .max_bytes = 1 << 16, .max_lanes = 1, .max_slots = 200};
     kv_rig       g    = kv_rig_open(t, 1 << 16, 1, 100);
     kv_pool     *p;

@@ -374,3 +374,30 @@ static void committed_tree(rig *g)
     if (g->o->kv_scales) check_committed_tree(g, (cache_types){CACHE_TQ3, CACHE_Q8_0});
 }
 TEST(sparse_summaries_follow_the_moves_of_a_tree) { rig_each(t, committed_tree); }
+
+/* More heads and pages than the usual scratch has room for: a row whose key on the first page outweighs all others. */
+static void many_pages(rig *g)
+{
+    enum { D = 8, KV = 2, HEADS = 256, PAGES = 32784, FEW = 2 * KV_PAGE };
+    err    e = {0};
+    float *k = arena_new_n(&g->host, float, FEW *KV *D), *v = arena_new_n(&g->host, float, FEW *KV *D);
+    float *q = arena_new_n(&g->host, float, HEADS *D);
+    if (strcmp(g->o->name, "cpu")) return; /* the reference is slow */
+    kv_class c =
+        rig_kv_sparse(g, cache_types_both(CACHE_F16), 1, KV, D, 1, FEW, (sparse_params){SPARSE_ONE / 2, 1, 64, 256});
+    int32_t *table = arena_new_n(&g->host, int32_t, PAGES), *ids = rig_get_i32(g, c.table, 2);
+    for (int i = 0; i < FEW * KV * D; i++) k[i] = v[i] = i < FEW / 2 * KV * D ? 4 : 0;
+    for (int i = 0; i < HEADS * D; i++) q[i] = 1;
+    for (int i = 0; i < PAGES; i++) table[i] = ids[i > 0];
+    step_rows few = rig_chain(g, 0, 0, FEW), row = rig_chain(g, 0, PAGES * KV_PAGE - 1, 1);
+    dev       y = rig_new(g, HEADS * D * sizeof(float));
+    OP(g, kv_store, &c, 0, &few, rig_put_f32(g, k, FEW * KV * D), rig_put_f32(g, v, FEW * KV * D));
+    c.table        = rig_put_i32(g, table, PAGES);
+    c.table_stride = PAGES;
+    SAME(g, g->o->queue_reserve(g->q, &(queue_limits){.sparse = (size_t)HEADS * PAGES}, &e), true);
+    OP(g, attention, y, rig_put_f32(g, q, HEADS * D), HEADS, &c, 0, &row, 1, 0);
+    const float *out = rig_get_f32(g, y, HEADS * D);
+    test_case   *t   = g->t;
+    for (int i = 0; i < HEADS * D; i++) CHECK_NEAR(out[i], 4, 1e-3);
+}
+TEST(sparse_attention_of_many_heads_and_pages) { rig_each(t, many_pages); }

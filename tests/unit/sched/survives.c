@@ -1,6 +1,7 @@
 /* A text continues with the same tokens whatever keeps its state meanwhile: nothing (cold), the prefix cache (warm), the
  * disk tier, the disk tier of an engine that ended, a session, host memory. For every model family, method of speculation
  * and K/V type; and what was kept is drafted from in the first round. */
+#include "base/clock.h"
 #include "engine_rig.h"
 #include "kv/pages.h"
 #include "sched/engine.h"
@@ -51,7 +52,7 @@ static void set_options(const trial *x, tandem_options *o)
     }
     o->n_ctx     = CTX;
     o->max_lanes = 1;
-    o->kv_bytes  = 3 << 20;
+    o->kv_bytes  = strstr(x->c.kv, "f32") ? 6 << 20 : 3 << 20;
     o->kv_type   = x->c.kv;
 }
 
@@ -130,9 +131,11 @@ static void check_evicted(test_case *t, const trial *x, const char *way, const t
     nano_answer  a;
     tandem_stats st;
     int32_t      other[FILLER];
+    double       end = clock_s() + 20;
     if (!nano_open(t, &e, o)) return;
     ask(t, e, x, x->text, PROMPT, BEFORE, NULL, &a);
-    tandem_get_stats(e, &st);
+    do tandem_get_stats(e, &st); /* until both parts are on the disk: pages that are evicted before are lost */
+    while (o->cache_dir && st.disk.written < 2 && clock_s() < end);
     int n = 2 * (int)(st.kv_bytes / st.kv_cached_bytes) + 2;
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < FILLER; k++) other[k] = 280 + (k * 31 + i * 7) % 200;
