@@ -230,7 +230,10 @@ $(BUILD)/llhttp/%.o: $(LLHTTP)/%.c
 	$(Q)$(CC) -O1 -DLLHTTP_STRICT_MODE=1 -I/usr/share/include/llhttp -c -o $@ $<
 $(BUILD)/obj/tests/fuzz/fuzz_http_llhttp.o: CFLAGS += -DLLHTTP_STRICT_MODE=1 -isystem /usr/share/include/llhttp
 
-$(BUILD)/rows: $(BUILD)/obj/tests/gpu/rows.o $(BUILD)/obj/tests/spec/rig.o $(LIB)
+# Models, drafters and prompts of the programs that run a model at length.
+SPEC_RIG := $(addprefix $(BUILD)/obj/,tests/spec/rig.o src/bench/oracle.o)
+
+$(BUILD)/rows: $(BUILD)/obj/tests/gpu/rows.o $(SPEC_RIG) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -241,7 +244,7 @@ $(BUILD)/mutate: $(call obj,$(MUTATE)) $(LIB)
 
 # Speculation at length.
 SPEC     := $(patsubst tests/spec/%.c,$(BUILD)/spec_%,$(filter-out %/rig.c,$(wildcard tests/spec/*.c)))
-$(SPEC): $(BUILD)/spec_%: $(BUILD)/obj/tests/spec/%.o $(BUILD)/obj/tests/spec/rig.o $(LIB)
+$(SPEC): $(BUILD)/spec_%: $(BUILD)/obj/tests/spec/%.o $(SPEC_RIG) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -253,7 +256,7 @@ $(EXAMPLES): $(BUILD)/%: examples/%.c include/tandem.h $(STATIC)
 
 # The engine with many requests.
 ENGINE   := $(BUILD)/engine_exact $(BUILD)/engine_soak
-$(ENGINE): $(BUILD)/engine_%: $(BUILD)/obj/tests/sched/%.o $(BUILD)/obj/tests/sched/stage.o $(BUILD)/obj/tests/spec/rig.o $(LIB)
+$(ENGINE): $(BUILD)/engine_%: $(BUILD)/obj/tests/sched/%.o $(BUILD)/obj/tests/sched/stage.o $(SPEC_RIG) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -357,6 +360,8 @@ run-fuzz: $(addprefix $(BUILD)/,$(FUZZ))
 # Then the engine: answers in every company, bursts of requests.
 soak: $(BUILD)/spec_exact $(ENGINE)
 	$(BUILD)/spec_exact 60 100000
+	$(BUILD)/spec_exact 60 100000 f16 qwen35-dense
+	$(BUILD)/spec_exact 60 100000 f16 qwen35-moe
 	$(BUILD)/engine_exact 20
 	$(BUILD)/engine_soak 10
 

@@ -136,6 +136,7 @@ static void veiled_need(const drafter *d, kv_need *n, int32_t n_pos)
 {
     real_drafter(d)->need(real_drafter(d), n, n_pos);
 }
+static bool veiled_set_pool(drafter *d, kv_pool *p, err *e) { return real_drafter(d)->set_pool(real_drafter(d), p, e); }
 static bool veiled_observe(drafter *d, draft_lane *l, const draft_rows *r, err *e)
 {
     return real_drafter(d)->observe(real_drafter(d), l, r, e);
@@ -162,6 +163,7 @@ drafter *oracle_wrap(void *ctx, drafter *d)
     v->d.observe   = veiled_observe;
     v->d.draft     = veiled_draft;
     if (d->warm) v->d.warm = veiled_warm;
+    if (d->set_pool) v->d.set_pool = veiled_set_pool;
     v->d.close = veiled_close;
     if (!d->begin) return &v->d;
     v->d.begin = veiled_begin;

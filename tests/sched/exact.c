@@ -1,6 +1,6 @@
 /* A request's answer is its own: the same bytes alone or in any company, however it was cut, speculated and cached.
  *
- *     engine_exact [SIZE [KV]]
+ *     engine_exact [SIZE [KV [MODEL]]]
  *
  * The answer to each question (a prompt, a way of sampling, a seed) is made once by an engine without drafters, cache or
  * company. Then engines with random limits answer the same questions again, by every method, among 0, 1, 3, 16 and 31
@@ -9,7 +9,8 @@
  *
  * Guesses are looked at too: those that one method makes behind one text are the same whenever it is asked again.
  * In every cell guesses must have been both right and wrong, and rounds must have been met again: a method that silently
- * ran plainly fails. SIZE (1) is how often, 0: a quick look. KV: types of K and V. */
+ * ran plainly fails. SIZE (1) is how often, 0: a quick look. KV: types of K and V. MODEL: nano (default), qwen35-dense or
+ * qwen35-moe, whose weights are random: an oracle makes their drafts, and n-grams repeat themselves in one way alone. */
 #include "stage.h"
 
 #include "base/clock.h"
@@ -198,7 +199,7 @@ static void answer_plainly(void)
     tandem_drafter drafters[2];
     tandem_error   e = {0};
     tandem_request r;
-    nano_options(&o, &set, drafters);
+    stage_options(&o, &set, drafters);
     o.n_drafters = 0;
     o.max_lanes  = 1;
     o.no_prefix  = true;
@@ -207,7 +208,10 @@ static void answer_plainly(void)
         for (int w = 0; w < N_WAYS; w++) {
             request_for(&r, t, &set.prompt[p], w, seed_of(p, w), max_tokens);
             r.spec.method = TANDEM_SPEC_OFF;
-            if (reply_of(&plain[p][w], t, &r, &e) && plain[p][w].result.finish != TANDEM_FINISH_ERROR) continue;
+            if (reply_of(&plain[p][w], t, &r, &e) && plain[p][w].result.finish != TANDEM_FINISH_ERROR) {
+                stage_learn(r.ids, r.n_ids, plain[p][w].token, (size_t)plain[p][w].n);
+                continue;
+            }
             printf("FAILED: prompt %d: %s %s\n", p, e.text, plain[p][w].result.error.text);
             exit(1);
         }
@@ -291,7 +295,7 @@ static void try_company(int company, int pass, int n_requests)
     char           where[64], stall[16];
     uint64_t       random  = (uint64_t)company * 100 + (uint64_t)pass + 1;
     bool           sliding = pass % 2 == 1;
-    nano_options(&o, &set, drafters);
+    stage_options(&o, &set, drafters);
     drafters[0].n_ctx = sliding ? 192 : 0;
     rounds.salt       = sliding;
     o.max_lanes       = company + 1;
@@ -351,7 +355,7 @@ static void try_sizes(void)
     tandem_options   o;
     tandem_drafter   drafters[2];
     uint64_t         random = 5;
-    nano_options(&o, &set, drafters);
+    stage_options(&o, &set, drafters);
     rounds.salt = 0;
     o.max_lanes = MAX_COMPANY;
     tandem *t   = open_watched(&o);
@@ -361,7 +365,11 @@ static void try_sizes(void)
 }
 
 /* --- the end --------------------------------------------------------------------------------------*/
-static bool is_drafting(int method) { return method != TANDEM_SPEC_OFF; }
+static bool must_draft(int method, int way)
+{
+    return method != TANDEM_SPEC_OFF &&
+           (method != TANDEM_SPEC_NGRAM || !stage_model->random || sampling_ways[way].biased);
+}
 
 static long report(void)
 {
@@ -371,7 +379,7 @@ static long report(void)
     for (int m = 0; m < N_METHODS; m++)
         for (int w = 0; w < N_WAYS; w++) {
             const cell *c    = &cells[m][w];
-            bool        idle = is_drafting(m) && !(c->accepted > 0 && c->accepted < c->drafted);
+            bool        idle = must_draft(m, w) && !(c->accepted > 0 && c->accepted < c->drafted);
             cached += c->cached;
             printf("%-10s %-14s %8ld %8ld %10ld %8ld %8ld %9ld %6ld%s\n", tandem_method_name(m), sampling_ways[w].name,
                    c->answers, c->tokens, c->cancelled, c->cached, c->drafted, c->accepted, c->wrong,
@@ -394,7 +402,8 @@ int main(int argc, char **argv)
     static const int company[] = {0, 1, 3, 16, 31};
     int              size      = argc > 1 ? atoi(argv[1]) : 1;
     double           start     = clock_s();
-    nano_kv                    = argc > 2 ? argv[2] : NULL;
+    stage_kv                   = argc > 2 ? argv[2] : NULL;
+    stage_model                = rig_find_model(argc > 3 ? argv[3] : "nano");
     rounds.slot                = xnew_n(seen_round, ROUNDS);
     prompts_open(&set, size > 1 ? 24 : 3 + size, size > 1 ? 8 : 1 + size);
     if (size == 0) max_tokens = 24;

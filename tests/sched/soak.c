@@ -172,7 +172,7 @@ static void soak(int n_rounds, const char *most, bool no_prefix)
     uint64_t       random = 3;
     size_t         heap = 0, rss = 0;
     double         start = clock_s();
-    nano_options(&o, &set, drafters);
+    stage_options(&o, &set, drafters);
     o.max_lanes = 32;
     o.no_prefix = no_prefix;
     tandem *t   = need_engine(&o);

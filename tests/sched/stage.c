@@ -2,6 +2,8 @@
 
 #include "base/inside.h"
 #include "base/mem.h"
+#include "sched/inside.h"
+#include "spec/inside.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -66,6 +68,7 @@ void prompts_open(prompt_set *p, int n_short, int n_long)
     *p = (prompt_set){0};
     arena_init(&p->texts.mem, 64 << 20);
     rig_read_samples(&p->texts, RIG_SAMPLES);
+    if (stage_model && stage_model->random) rig_limit_ids(&p->texts, 512);
     for (int i = 0; i < n_short; i++) {
         const sample *s = &p->texts.samples[i * 11 % p->texts.n_samples];
         add_prompt(p, s->prompt, s->n_prompt);
@@ -81,15 +84,40 @@ void prompts_close(prompt_set *p)
 }
 
 /* --- engines --------------------------------------------------------------------------------------*/
-const char *nano_kv;
+const char      *stage_kv;
+const rig_model *stage_model;
+static oracle   *known; /* NULL: the drafters are real */
 
-void nano_options(tandem_options *o, prompt_set *p, tandem_drafter drafters[2])
+void stage_learn(const int32_t *prompt, size_t n_prompt, const int32_t *text, size_t n)
 {
+    static int32_t all[4096];
+    if (!stage_model || !stage_model->random) return;
+    if (!known) known = rig_oracle_new(stage_model);
+    memcpy(all, prompt, n_prompt * sizeof *all);
+    memcpy(all + n_prompt, text, n * sizeof *all);
+    oracle_learn(known, all, n_prompt + n);
+}
+
+/* The engine has not run anything yet. */
+static void wrap_drafters(spec *s)
+{
+    for (int i = 0; i < DRAFTER_KINDS; i++) {
+        draft_slot *k = &s->slots[i];
+        if (!k->given) continue;
+        k->src.wrap     = rig_oracle_wrap;
+        k->src.wrap_ctx = known;
+        if (k->d) k->d = rig_oracle_wrap(known, k->d);
+    }
+}
+
+void stage_options(tandem_options *o, prompt_set *p, tandem_drafter drafters[2])
+{
+    const rig_model *m = stage_model ? stage_model : rig_find_model("nano");
     tandem_options_init(o);
-    if (nano_kv) o->kv_type = o->kv_sliding = o->kv_draft = nano_kv;
-    o->path       = rig_path("models/nano/target.gguf", p->path[0]);
-    drafters[0]   = (tandem_drafter){.path = rig_path("models/nano/dflash.gguf", p->path[1])};
-    drafters[1]   = (tandem_drafter){.path = rig_path("models/nano/mtp.gguf", p->path[2])};
+    if (stage_kv) o->kv_type = o->kv_sliding = o->kv_draft = stage_kv;
+    o->path       = rig_path(m->model, p->path[0]);
+    drafters[0]   = (tandem_drafter){.path = rig_path(m->drafters[0], p->path[1])};
+    drafters[1]   = (tandem_drafter){.path = rig_path(m->drafters[1], p->path[2])};
     o->drafters   = drafters;
     o->n_drafters = 2;
     o->n_ctx      = 1536;
@@ -108,12 +136,15 @@ tandem *need_engine(const tandem_options *o)
     tandem_error e = {0};
     if (!tandem_open(&t, o, &e)) fail("opening the engine", &e);
     need_set(t, "queue_max", "1000");
+    if (known) wrap_drafters(t->m.spec);
     return t;
 }
 
 void request_for(tandem_request *r, const tandem *t, const tandem_ids *prompt, int way, uint64_t seed, int max_tokens)
 {
     static const tandem_bias bias[] = {{291, 1.5f}, {283, -INFINITY}};
+    static const tandem_bias few[]  = {{40, 60}, {41, 60}, {42, 60}, {43, 60}}; /* n-grams repeat themselves */
+    bool                     random = stage_model && stage_model->random;
     const sampling_way      *w      = &sampling_ways[way];
     tandem_request_init(t, r);
     r->ids               = prompt->p;
@@ -128,8 +159,8 @@ void request_for(tandem_request *r, const tandem *t, const tandem_ids *prompt, i
     r->repeat_penalty    = w->repeat;
     r->presence_penalty  = w->presence;
     r->frequency_penalty = w->frequency;
-    r->bias              = bias;
-    r->n_bias            = w->biased ? COUNT(bias) : 0;
+    r->bias              = random ? few : bias;
+    r->n_bias            = !w->biased ? 0 : random ? COUNT(few) : COUNT(bias);
     r->logprobs          = w->logprobs ? 1 : -1;
     r->ignore_stop_ids   = w->past_stops;
 }

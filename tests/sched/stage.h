@@ -1,4 +1,4 @@
-/* tests/sched/stage.h - nano in the engine, with its drafters and the held-out prompts, and answers to compare. */
+/* tests/sched/stage.h - a model in the engine, with its drafters and prompts, and answers to compare. */
 #ifndef TANDEM_TESTS_SCHED_STAGE_H
 #define TANDEM_TESTS_SCHED_STAGE_H
 #include "../spec/rig.h"
@@ -13,12 +13,15 @@ typedef struct {
 void prompts_open(prompt_set *p, int n_short, int n_long);
 void prompts_close(prompt_set *p);
 
-/* Defaults, nano's paths, `drafters` filled in with both of nano's. */
-extern const char *nano_kv; /* types of K and V in all layers; NULL: the default */
-void               nano_options(tandem_options *o, prompt_set *p, tandem_drafter drafters[2]);
-tandem            *need_engine(const tandem_options *o); /* ends the program when there is none */
-void               need_set(tandem *t, const char *name, const char *value);
-uint64_t           draw(uint64_t *state, uint64_t n); /* 0 .. n - 1 */
+extern const char      *stage_kv;    /* types of K and V in all layers; NULL: the default */
+extern const rig_model *stage_model; /* NULL: nano */
+/* Sets defaults, the model's path, and `drafters` to both of its drafters. */
+void stage_options(tandem_options *o, prompt_set *p, tandem_drafter drafters[2]);
+/* With random weights: adds a text for the oracle, which then wraps the drafters of engines that are opened. */
+void     stage_learn(const int32_t *prompt, size_t n_prompt, const int32_t *text, size_t n);
+tandem  *need_engine(const tandem_options *o); /* ends the program when there is none */
+void     need_set(tandem *t, const char *name, const char *value);
+uint64_t draw(uint64_t *state, uint64_t n); /* 0 .. n - 1 */
 
 /* How text is picked; with the prompt, all that decides it. */
 typedef struct {

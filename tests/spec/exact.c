@@ -1,13 +1,13 @@
-/* Speculation never changes the text: every way of drafting against plain decoding, token for token, on nano.
+/* Speculation never changes the text: every way of drafting against plain decoding, token for token.
  *
- *     spec_exact [PROMPTS] [TOKENS] [KV]
+ *     spec_exact [PROMPTS] [TOKENS] [KV] [MODEL]
  *
  * For each prompt and each way of sampling: the plain answer, then the answer with every method, from the same seed.
  * Some answers keep only a part of what a round decided, as a stop or a limit inside a block does; some run together
  * with other lanes in the same steps. In the cells of a method, draft tokens must have been both accepted and rejected:
  * a method that silently ran plainly fails. With TOKENS it repeats the prompts with new seeds until that number of
  * tokens was compared. KV is the type of all K and V, such as q8_0/q4_0 (default f16), or "all": one run for each of a
- * list with scales. */
+ * list with scales. MODEL: nano (default), qwen35-dense or qwen35-moe (random weights, with an oracle's drafts). */
 #include "rig.h"
 
 #include "base/mem.h"
@@ -36,6 +36,7 @@ static const struct {
 };
 
 static const logit_bias bias[] = {{291, 1.5f}, {283, -INFINITY}};
+static const logit_bias few[]  = {{40, 60}, {41, 60}, {42, 60}, {43, 60}}; /* text of a few tokens repeats itself */
 static const struct {
     const char    *name;
     sample_params  params;
@@ -47,13 +48,17 @@ static const struct {
     {"penalties",
      {.temp = 0.7f, .top_p = 1, .top_k = 40},
      {.repeat = 1.15f, .presence = 0.3f, .frequency = 0.2f, .bias = bias, .n_bias = COUNT(bias)}},
+    {"few tokens", {.temp = 0.7f, .top_p = 1}, {.repeat = 1, .bias = few, .n_bias = COUNT(few)}}, /* random weights */
 };
+static size_t n_ways; /* the last one is for random weights, whose text otherwise never repeats itself */
 
 typedef struct {
     long               tokens, wrong;
     tandem_spec_counts stats;
 } cell;
-static cell cells[COUNT(methods)][COUNT(ways)];
+static cell             cells[COUNT(methods)][COUNT(ways)];
+static const rig_model *model;
+static oracle          *known; /* NULL: the drafters are real */
 
 static int keep_some(void *ctx, int n)
 {
@@ -93,14 +98,25 @@ static lane_options options(size_t way, int prompt, long pass, const spec_settin
     return o;
 }
 
+/* Tells the oracle the text of plain decoding. */
+static void learn_plain(const sample *s, const answer *plain)
+{
+    static int32_t text[4096];
+    if (!known) return;
+    memcpy(text, s->prompt, (size_t)s->n_prompt * sizeof *text);
+    memcpy(text + s->n_prompt, plain->token, (size_t)plain->n * sizeof *text);
+    oracle_learn(known, text, (size_t)(s->n_prompt + plain->n));
+}
+
 static long try_prompt(rig *g, spec_lane *l, int prompt, long pass)
 {
     static answer plain, got;
     uint64_t      random = (uint64_t)prompt + 77 * (uint64_t)pass;
     long          n      = 0;
-    for (size_t w = 0; w < COUNT(ways); w++) {
+    for (size_t w = 0; w < n_ways; w++) {
         lane_options o = options(w, prompt, pass, NULL);
         rig_answer(g, l, &o, &g->samples[prompt], MAX_TOKENS, NULL, NULL, &plain);
+        learn_plain(&g->samples[prompt], &plain);
         for (size_t m = 0; m < COUNT(methods); m++) {
             o = options(w, prompt, pass, &methods[m].spec);
             rig_answer(g, l, &o, &g->samples[prompt], MAX_TOKENS, (prompt + (int)m) % 3 == 0 ? keep_some : NULL,
@@ -157,7 +173,7 @@ static int try_together(rig *g, spec_lane *const *lanes, int first)
     int           wrong = 0;
     err           e     = {0};
     for (int i = 0; i < LANES; i++) {
-        size_t       m = (size_t)(first + i * 3) % COUNT(methods), w = (size_t)(first + i) % COUNT(ways), reused;
+        size_t       m = (size_t)(first + i * 3) % COUNT(methods), w = (size_t)(first + i) % n_ways, reused;
         lane_options o  = options(w, first + i, 0, &methods[m].spec);
         o.n_top         = -1;
         r[i]            = (runner){.lane = lanes[i]};
@@ -168,14 +184,14 @@ static int try_together(rig *g, spec_lane *const *lanes, int first)
     }
     while (step_all(g, r, &e)) continue;
     for (int i = 0; i < LANES; i++) {
-        lane_options o = options((size_t)(first + i) % COUNT(ways), first + i, 0, NULL);
+        lane_options o = options((size_t)(first + i) % n_ways, first + i, 0, NULL);
         o.n_top        = -1;
         rig_answer(g, lanes[0], &o, &g->samples[first + i], MAX_TOKENS, NULL, NULL, &plain);
         memset(plain.logprob, 0, sizeof plain.logprob);
         memset(r[i].out.logprob, 0, sizeof r[i].out.logprob);
         if (same(&r[i].out, &plain)) continue;
         wrong++;
-        report("together", ways[(size_t)(first + i) % COUNT(ways)].name, first + i, &r[i].out, &plain);
+        report("together", ways[(size_t)(first + i) % n_ways].name, first + i, &r[i].out, &plain);
     }
     return wrong;
 }
@@ -184,7 +200,7 @@ static int try_together(rig *g, spec_lane *const *lanes, int first)
 static bool print_method(size_t m)
 {
     cell all = {0};
-    for (size_t w = 0; w < COUNT(ways); w++) {
+    for (size_t w = 0; w < n_ways; w++) {
         all.tokens += cells[m][w].tokens;
         all.wrong += cells[m][w].wrong;
         spec_counts_add(&all.stats, &cells[m][w].stats);
@@ -192,7 +208,7 @@ static bool print_method(size_t m)
     bool ok = all.wrong == 0 && all.stats.accepted > 0 && all.stats.drafted > all.stats.accepted;
     printf("%-10s %8ld %9lld %9lld %6ld", methods[m].name, all.tokens, (long long)all.stats.drafted,
            (long long)all.stats.accepted, all.wrong);
-    for (size_t w = 0; w < COUNT(ways); w++) printf("  %18.2f", spec_acceptance_length(&cells[m][w].stats));
+    for (size_t w = 0; w < n_ways; w++) printf("  %18.2f", spec_acceptance_length(&cells[m][w].stats));
     printf("%s\n", ok ? "" : all.wrong ? "  FAILED" : "  FAILED: not both accepted and rejected");
     return ok;
 }
@@ -202,15 +218,15 @@ static bool print_table(int n_prompts, int n_together, int wrong_together)
     bool ok = wrong_together == 0;
     long n  = 0;
     printf("%-10s %8s %9s %9s %6s", "method", "tokens", "drafted", "accepted", "wrong");
-    for (size_t w = 0; w < COUNT(ways); w++) printf("  %18s", ways[w].name);
+    for (size_t w = 0; w < n_ways; w++) printf("  %18s", ways[w].name);
     printf("   (acceptance length)\n");
     for (size_t m = 0; m < COUNT(methods); m++) {
         ok = print_method(m) && ok;
-        for (size_t w = 0; w < COUNT(ways); w++) n += cells[m][w].tokens;
+        for (size_t w = 0; w < n_ways; w++) n += cells[m][w].tokens;
     }
     printf("%d groups of %d lanes together: %d answers wrong\n", n_together, LANES, wrong_together);
     printf("%ld tokens over %d prompts, %zu methods and %zu ways of sampling: %s\n", n, n_prompts, COUNT(methods),
-           COUNT(ways), ok ? "all cases passed" : "FAILED");
+           n_ways, ok ? "all cases passed" : "FAILED");
     return ok;
 }
 
@@ -225,7 +241,12 @@ static bool run_types(int n_prompts, long enough, cache_types types, sparse_para
     int        wrong = 0, together = 0;
     char       text[CACHE_TYPES_TEXT];
     memset(cells, 0, sizeof cells);
-    rig_open(&g, &(rig_options){.loop = {.n_ctx = 1024, .max_lanes = LANES, .kv_type = {types, types, types, sparse}}});
+    known = rig_oracle_new(model);
+    rig_open(&g, &(rig_options){.model    = model->model,
+                                .drafters = {model->drafters[0], model->drafters[1]},
+                                .oracle   = known,
+                                .n_vocab  = model->random ? 512 : 0,
+                                .loop = {.n_ctx = 1024, .max_lanes = LANES, .kv_type = {types, types, types, sparse}}});
     for (int i = 0; i < LANES; i++)
         if (!spec_lane_new(g.spec, &lanes[i], NULL)) exit(1);
     if (n_prompts > g.n_samples) n_prompts = g.n_samples;
@@ -235,9 +256,10 @@ static bool run_types(int n_prompts, long enough, cache_types types, sparse_para
     for (int first = 0; first + LANES <= n_prompts && first + LANES <= 64; first += LANES, together++)
         wrong += try_together(&g, lanes, first);
     for (int i = 0; i < LANES; i++) spec_lane_free(lanes[i]);
-    printf("K/V %s%s\n", cache_types_text(types, text), sparse.drop ? ", sparse attention" : "");
+    printf("%s, K/V %s%s\n", model->name, cache_types_text(types, text), sparse.drop ? ", sparse attention" : "");
     bool ok = print_table(n_prompts, together, wrong);
     rig_close(&g);
+    oracle_free(known);
     return ok;
 }
 
@@ -250,6 +272,8 @@ int main(int argc, char **argv)
     long                     enough    = argc > 2 ? atol(argv[2]) : 0;
     const char              *kv        = argc > 3 ? argv[3] : "f16";
     bool                     all = !strcmp(kv, "all"), ok = true;
+    model  = rig_find_model(argc > 4 ? argv[4] : "nano");
+    n_ways = COUNT(ways) - !model->random;
     for (size_t i = 0; i < (all ? COUNT(scaled) : 1); i++) {
         cache_types types;
         err         e      = {0};

@@ -24,6 +24,50 @@ const char *rig_path(const char *path, char out[4096])
     return out;
 }
 
+/* --- models ---------------------------------------------------------------------------------------*/
+static const rig_model models[] = {
+    {"nano", "models/nano/target.gguf", {"models/nano/dflash.gguf", "models/nano/mtp.gguf"}, false},
+    {"qwen35-dense",
+     "tests/golden/qwen35-dense",
+     {"tests/golden/qwen35-dense-dflash", "tests/golden/qwen35-dense"},
+     true},
+    {"qwen35-moe", "tests/golden/qwen35-moe", {"tests/golden/qwen35-dense-dflash", "tests/golden/qwen35-moe"}, true},
+};
+
+const rig_model *rig_find_model(const char *name)
+{
+    for (size_t i = 0; i < COUNT(models); i++)
+        if (!strcmp(models[i].name, name)) return &models[i];
+    fprintf(stderr, "no model '%s': nano, qwen35-dense or qwen35-moe\n", name);
+    exit(2);
+}
+
+oracle *rig_oracle_new(const rig_model *m) { return m->random ? oracle_new(1) : NULL; }
+
+static bool (*oracle_draft)(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e);
+
+/* Makes every other second candidate right. The oracle's are the right id plus 2. */
+static bool draft_branches(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
+{
+    int n_vocab = d->t->n_vocab;
+    if (!oracle_draft(d, kv, jobs, n_jobs, e)) return false;
+    for (int i = 0; i < n_jobs; i++)
+        for (int k = 0; k < jobs[i]->n && jobs[i]->n_top > 1; k++)
+            if ((jobs[i]->n_text + k) % 2) jobs[i]->top[k][1].id = (jobs[i]->top[k][1].id + n_vocab - 2) % n_vocab;
+    return true;
+}
+
+drafter *rig_oracle_wrap(void *ctx, drafter *d)
+{
+    drafter *v   = oracle_wrap(ctx, d);
+    err      e   = {0};
+    oracle_draft = v->draft;
+    v->draft     = draft_branches;
+    need(oracle_accept(ctx, 3, &e), &e);
+    return v;
+}
+
+/* --- prompts --------------------------------------------------------------------------------------*/
 static int read_ids(rig *g, const json_value *v, int32_t **out)
 {
     *out = arena_new_n(&g->mem, int32_t, v->n);
@@ -56,25 +100,38 @@ void rig_read_samples(rig *g, const char *path)
     for (int i = 0; i < g->n_samples; i++) read_sample(g, &g->samples[i], &all->item[i]);
 }
 
+void rig_limit_ids(rig *g, int n_vocab)
+{
+    for (int i = 0; i < g->n_samples; i++) {
+        sample *s = &g->samples[i];
+        for (int k = 0; k < s->n_prompt; k++) s->prompt[k] = 2 + s->prompt[k] % (n_vocab - 2);
+        for (int k = 0; k < s->n_answer; k++) s->answer[k] = 2 + s->answer[k] % (n_vocab - 2);
+    }
+}
+
 void rig_open(rig *g, const rig_options *o)
 {
-    static const char *const nano[] = {"models/nano/dflash.gguf", "models/nano/mtp.gguf"};
-    char                     full[4096];
-    checkpoint              *cp;
-    err                      e  = {0};
-    model_options            mo = {.device = o->device, .n_threads = o->n_threads};
-    *g                          = (rig){0};
+    char          full[4096];
+    checkpoint   *cp;
+    err           e  = {0};
+    model_options mo = {.device = o->device, .n_threads = o->n_threads};
+    *g               = (rig){0};
     arena_init(&g->mem, 64 << 20);
-    need(checkpoint_open(&cp, rig_path(o->model ? o->model : "models/nano/target.gguf", full), &e), &e);
+    need(checkpoint_open(&cp, rig_path(o->model ? o->model : models[0].model, full), &e), &e);
     need(model_open(&g->model, cp, &mo, &e), &e);
     checkpoint_close(cp);
     need(spec_new(&g->spec, g->model, &o->loop, &e), &e);
     for (int i = 0; i < (o->n_drafters ? o->n_drafters : 2); i++) {
-        const char       *path = rig_path(o->drafters[i] ? o->drafters[i] : nano[i], arena_alloc(&g->mem, 4096));
-        spec_draft_source src  = {.path = path, .opt = {.kv_type = o->loop.kv_type.draft, .n_ctx = o->draft_ctx}};
+        const char *path =
+            rig_path(o->drafters[i] ? o->drafters[i] : models[0].drafters[i], arena_alloc(&g->mem, 4096));
+        spec_draft_source src = {.path     = path,
+                                 .opt      = {.kv_type = o->loop.kv_type.draft, .n_ctx = o->draft_ctx},
+                                 .wrap     = o->oracle ? rig_oracle_wrap : NULL,
+                                 .wrap_ctx = o->oracle};
         need(spec_add_drafter(g->spec, &src, &e), &e);
     }
     rig_read_samples(g, o->samples ? o->samples : RIG_SAMPLES);
+    if (o->n_vocab) rig_limit_ids(g, o->n_vocab);
 }
 
 void rig_close(rig *g)

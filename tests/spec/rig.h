@@ -1,6 +1,7 @@
-/* tests/spec/rig.h - nano with its drafters and the held-out prompts, for the programs that try speculation at length. */
+/* tests/spec/rig.h - a model with its drafters and prompts, for the programs that try speculation at length. */
 #ifndef TANDEM_TESTS_SPEC_RIG_H
 #define TANDEM_TESTS_SPEC_RIG_H
+#include "bench/oracle.h"
 #include "spec/spec.h"
 #include "json/json.h"
 
@@ -13,6 +14,16 @@ typedef struct {
     double   mean_round; /* tokens per round of the reference's drafter */
     int      n_rounds;
 } sample;
+
+/* A model to test. Drafters of random weights are never right, so an oracle replaces their draft tokens: most are right,
+ * and in trees the second candidate often is where the first is wrong. */
+typedef struct {
+    const char *name, *model, *drafters[2];
+    bool        random; /* random weights */
+} rig_model;
+const rig_model *rig_find_model(const char *name);       /* ends the program when there is none */
+oracle          *rig_oracle_new(const rig_model *m);     /* NULL unless the weights are random */
+drafter         *rig_oracle_wrap(void *ctx, drafter *d); /* as oracle_wrap */
 
 typedef struct {
     target *model;
@@ -29,6 +40,8 @@ typedef struct {
     const char  *model, *drafters[2], *samples; /* NULL: nano, its drafters, the held-out prompts */
     int          n_drafters;                    /* 0: both; -1: none */
     int          draft_ctx;
+    oracle      *oracle;  /* wraps the drafters; NULL: none */
+    int          n_vocab; /* prompts get ids below it; 0: unchanged */
     spec_options loop;
 } rig_options;
 /* Ends the program when something is not there. */
@@ -38,6 +51,7 @@ void rig_close(rig *g);
 #define RIG_SAMPLES "tests/golden/nano/dflash-acceptance.json"
 const char *rig_path(const char *path, char out[4096]);
 void        rig_read_samples(rig *g, const char *path);
+void        rig_limit_ids(rig *g, int n_vocab); /* replaces ids of prompts and answers by ids from 2 to n_vocab - 1 */
 
 typedef struct {
     int32_t            token[RIG_MAX_TOKENS];

@@ -225,12 +225,19 @@ TEST(qwen_expert_rows_do_not_depend_on_steps) { check_model(t, "tests/golden/qwe
 /* --- drafters -----------------------------------------------------------------------------------*/
 /* A drafter and its reference: rows of logits after the prompt and the next token. */
 typedef struct {
-    const char *dir, *file, *next, *logits;
+    const char *target, *dir, *file, *next, *logits;
     int         n_want, n_rows, first_case;
 } reference;
-static const reference mtp    = {"qwen35-dense", "qwen35-dense/mtp", "next", "draft_logits", 4, 4, 1};
-static const reference dflash = {
-    "qwen35-dense-dflash", "qwen35-dense-dflash/golden", "block_ids", "draft_logits_no_softcap", 15, 16, 0};
+static const reference mtp = {"qwen35-dense", "qwen35-dense", "qwen35-dense/mtp", "next", "draft_logits", 4, 4, 1};
+static const reference expert_mtp = {"qwen35-moe", "qwen35-moe", "qwen35-moe/mtp", "next", "draft_logits", 4, 4, 1};
+static const reference dflash     = {"qwen35-dense",
+                                     "qwen35-dense-dflash",
+                                     "qwen35-dense-dflash/golden",
+                                     "block_ids",
+                                     "draft_logits_no_softcap",
+                                     15,
+                                     16,
+                                     0};
 
 static const void *golden(test_case *t, const safetensors *ref, int n, const char *what, size_t *count)
 {
@@ -307,7 +314,8 @@ static void check_drafts(test_case *t, recurrent_rig *g, drafter *d, const safet
 static void check_drafter(test_case *t, const reference *r)
 {
     test_backend b[TEST_BACKENDS_MAX];
-    char         dir[128], file[128];
+    char         model[128], dir[128], file[128];
+    snprintf(model, sizeof model, "tests/golden/%s", r->target);
     snprintf(dir, sizeof dir, "tests/golden/%s", r->dir);
     snprintf(file, sizeof file, "tests/golden/%s.safetensors", r->file);
     for (int i = 0, n = test_backends(b); i < n; i++) {
@@ -317,8 +325,7 @@ static void check_drafter(test_case *t, const reference *r)
         drafter        *d   = NULL;
         safetensors    *ref = NULL;
         drafter_options opt = {.max_lanes = 2, .n_ctx = 128, .kv_type = {CACHE_F32, CACHE_F32}, .keep_rows = true};
-        if (open_rig(t, &g, "tests/golden/qwen35-dense", &b[i]) &&
-            CHECK_OK(checkpoint_open(&cp, test_path(dir), &e), e) &&
+        if (open_rig(t, &g, model, &b[i]) && CHECK_OK(checkpoint_open(&cp, test_path(dir), &e), e) &&
             CHECK_OK(safetensors_open(&ref, test_path(file), &e), e) &&
             CHECK_OK(drafter_open(&d, g.m, cp, &opt, &e), e) &&
             CHECK_OK(g.m->capture(g.m, d->capture_id, d->n_capture, &e), e))
@@ -331,6 +338,7 @@ static void check_drafter(test_case *t, const reference *r)
 }
 
 TEST(qwen_mtp_golden) { check_drafter(t, &mtp); }
+TEST(qwen_expert_mtp_golden) { check_drafter(t, &expert_mtp); }
 TEST(qwen_dflash_golden) { check_drafter(t, &dflash); }
 
 /* --- GGUF ---------------------------------------------------------------------------------------*/
@@ -361,4 +369,4 @@ static void check_converted(test_case *t, const char *dir, bool has_mtp)
 }
 
 TEST(qwen_converts_dense) { check_converted(t, "tests/golden/qwen35-dense", true); }
-TEST(qwen_converts_experts) { check_converted(t, "tests/golden/qwen35-moe", false); }
+TEST(qwen_converts_experts) { check_converted(t, "tests/golden/qwen35-moe", true); }
