@@ -119,14 +119,23 @@ static delta_class delta_of(const qwen35_config *c)
                          .tiled     = c->tiled};
 }
 
+/* Returns the page class of the layers with full attention. */
+static kv_class_spec full_class(const qwen35_config *c, int n_layers, cache_types types)
+{
+    return (kv_class_spec){.n_layers   = n_layers,
+                           .n_heads    = c->n_heads,
+                           .n_kv_heads = c->n_kv_heads,
+                           .head_dim   = c->head_dim,
+                           .types      = types};
+}
+
 static void init_memory(qwen35 *m)
 {
     const qwen35_config *c = &m->c;
     target              *t = &m->d.t;
-    t->kv_class[0]         = (kv_class_spec){
-                .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .types = {CACHE_F16, CACHE_F16}};
-    t->n_kv_classes = 1;
-    m->delta        = delta_of(c);
+    t->kv_class[0]         = full_class(c, 0, cache_types_both(CACHE_F16));
+    t->n_kv_classes        = 1;
+    m->delta               = delta_of(c);
     for (int l = 0; l < c->n_layers; l++)
         m->layers[l].index = c->full[l] ? t->kv_class[0].n_layers++ : m->delta.n_layers++;
     size_t n           = (size_t)m->delta.n_layers * sizeof(float);
@@ -221,8 +230,7 @@ bool qwen35_describe(model_summary *out, const checkpoint *cp, const kv_types *t
                            .n_used      = c.n_used,
                            .n_ff_expert = c.n_ff_expert};
     for (int l = 0; l < c.n_layers; l++) out->n_full += c.full[l];
-    out->kv_class[0] = (kv_class_spec){
-        .n_layers = out->n_full, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .types = types->full};
+    out->kv_class[0]  = full_class(&c, out->n_full, types->full);
     out->n_kv_classes = 1;
     delta_class d     = delta_of(&c);
     out->state_bytes  = (double)((size_t)(c.n_layers - out->n_full) * delta_state_floats(&d) * sizeof(float));
