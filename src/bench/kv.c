@@ -27,7 +27,7 @@ static struct {
 } flags = {.gen      = GENERATE_DEFAULTS,
            .shape    = SHAPE_DEFAULTS,
            .types    = "f16,q8_0,q8_0/q4_0,q4_0,q8_0/tq3,tq3",
-           .contexts = "4096,32768",
+           .contexts = "4096,32768,131072",
            .repeats  = 3,
            .window   = 1024,
            .steps    = 8};
@@ -39,7 +39,7 @@ static const option opts[] = {
     OPT_WORDS(
         "types", flags.types,
         "types of K and V, such as q8_0,q8_0/q4_0, and f16@0.05 for sparse attention (default: f16 and all others)"),
-    OPT_WORDS("contexts", flags.contexts, "positions before the timed rows (default 4096,32768)"),
+    OPT_WORDS("contexts", flags.contexts, "positions before the timed rows (default 4096,32768,131072)"),
     {.name = "everywhere",
      .kind = OPT_FLAG,
      .dest = &flags.everywhere,

@@ -24,7 +24,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_ITEMS = 64 * SHAPE_MAX_LAYERS, SLAB_BYTES = 16 << 20, MASK_ID = 4, BLOCK = 16, CONTEXT = 131072 };
+enum { MAX_ITEMS = 64 * SHAPE_MAX_LAYERS, SLAB_BYTES = 16 << 20, MASK_ID = 4, BLOCK = 16, CONTEXT = 262144 };
 
 /* --- the shapes --------------------------------------------------------------------------------- */
 typedef struct {
