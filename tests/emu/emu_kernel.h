@@ -122,6 +122,12 @@ template <typename T> static inline T atomicAdd(T *p, T v)
     *p += v;
     return was;
 }
+template <typename T> static inline T atomicOr(T *p, T v)
+{
+    T was = *p;
+    *p |= v;
+    return was;
+}
 template <typename T> static inline T atomicMax(T *p, T v)
 {
     T was = *p;

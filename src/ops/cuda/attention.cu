@@ -84,16 +84,17 @@ __device__ inline void find_key<coded>(tile_keys *t, const cuda_attention_args &
     t->at[key]   = slot % KV_PAGE;
 }
 
-/* Positions p0 .. p0 + 63: finds the keys, scores them, softens the scores. All threads see the result. */
+/* Positions p0 .. p0 + 63: finds the keys of those `pages`, scores them, softens the scores. All threads see the
+ * result. */
 template <typename S>
 static __device__ inline void weigh_tile(tile_keys *t, const cuda_attention_args &a, const head_view &v, const float *q,
-                                         int32_t p0)
+                                         int32_t p0, unsigned pages)
 {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     __syncthreads(); /* the tile before this one is done with */
     if (threadIdx.x < TILE_KEYS) {
         int32_t p         = p0 + (int)threadIdx.x;
-        bool    seen      = p >= v.first && p <= v.last;
+        bool    seen      = p >= v.first && p <= v.last && pages >> (threadIdx.x / KV_PAGE) & 1;
         t->k[threadIdx.x] = NULL;
         if (seen) find_key<S>(t, a, v, threadIdx.x, slot_of(a, v.row, p));
     }
@@ -165,14 +166,16 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_a
     wait_for_previous();
     __shared__ tile_keys t;
     __shared__ float     q[OPS_MAX_HEAD_DIM];
-    head_view            v              = view_of(a, blockIdx.y, blockIdx.x);
+    head_view            v              = view_of(a, a.first_row + (int)blockIdx.y, blockIdx.x);
     int                  dim            = a.c.head_dim;
     size_t               at             = ((size_t)v.row * a.n_heads + v.head) * dim;
     running              r              = {-INFINITY, 0};
     float                out[MAX_PARTS] = {};
     for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS) q[i] = a.q[at + i];
     for (int32_t p0 = v.first / TILE_KEYS * TILE_KEYS; p0 <= v.last; p0 += TILE_KEYS) {
-        weigh_tile<K>(&t, a, v, q, p0);
+        unsigned pages = pages_kept(a, v, p0 / TILE_KEYS);
+        if (!pages) continue;
+        weigh_tile<K>(&t, a, v, q, p0, pages);
         shares f = merge(&r, t.max, t.sum);
 #pragma unroll
         for (int j = 0; j < MAX_PARTS; j++) {
@@ -185,7 +188,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_a
 
 static __device__ inline float *partial_at(const cuda_attention_args &a, const head_view &v, int tile)
 {
-    return a.partial + (((size_t)v.row * a.n_heads + v.head) * a.n_tiles + tile) * (2 + a.c.head_dim);
+    return a.partial + (((size_t)(v.row - a.first_row) * a.n_heads + v.head) * a.n_tiles + tile) * (2 + a.c.head_dim);
 }
 
 /* Grid: x over tiles, SPLIT_BLOCKS at most; y over heads, z over rows. */
@@ -196,13 +199,15 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) tiles_kernel(cuda_at
     wait_for_previous();
     __shared__ tile_keys t;
     __shared__ float     q[OPS_MAX_HEAD_DIM];
-    head_view            v   = view_of(a, blockIdx.z, blockIdx.y);
+    head_view            v   = view_of(a, a.first_row + (int)blockIdx.z, blockIdx.y);
     int                  dim = a.c.head_dim;
     for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS)
         q[i] = a.q[((size_t)v.row * a.n_heads + v.head) * dim + i];
     for (int tile = v.first / TILE_KEYS + blockIdx.x; tile * TILE_KEYS <= v.last; tile += gridDim.x) {
-        float *to = partial_at(a, v, tile);
-        weigh_tile<K>(&t, a, v, q, tile * TILE_KEYS);
+        float   *to    = partial_at(a, v, tile);
+        unsigned pages = pages_kept(a, v, tile);
+        if (!pages) continue;
+        weigh_tile<K>(&t, a, v, q, tile * TILE_KEYS, pages);
         if (threadIdx.x == 0) to[0] = t.max, to[1] = t.sum;
         for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS) to[2 + i] = tile_value<V>(&t, a.c, i);
     }
@@ -213,11 +218,12 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) merge_kernel(cuda_at
 {
     let_next_start();
     wait_for_previous();
-    head_view v              = view_of(a, blockIdx.y, blockIdx.x);
+    head_view v              = view_of(a, a.first_row + (int)blockIdx.y, blockIdx.x);
     int       dim            = a.c.head_dim;
     running   r              = {-INFINITY, 0};
     float     out[MAX_PARTS] = {};
     for (int tile = v.first / TILE_KEYS; tile * TILE_KEYS <= v.last; tile++) {
+        if (!pages_kept(a, v, tile)) continue;
         const float *from = partial_at(a, v, tile);
         shares       f    = merge(&r, from[0], from[1]);
 #pragma unroll
@@ -231,13 +237,14 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) merge_kernel(cuda_at
 
 template <typename K, typename V> static void launch_attention(cudaStream_t s, const cuda_attention_args *a)
 {
-    dim3 heads((unsigned)a->n_heads, (unsigned)a->n_rows);
+    unsigned rows = (unsigned)(a->end_row - a->first_row);
+    dim3     heads((unsigned)a->n_heads, rows);
     if (!a->partial) {
         LAUNCH_EARLY((attend_kernel<K, V>), heads, ATTENTION_THREADS, 0, s, *a);
         return;
     }
     unsigned n = (unsigned)(a->n_tiles < SPLIT_BLOCKS ? a->n_tiles : (int)SPLIT_BLOCKS);
-    LAUNCH_EARLY((tiles_kernel<K, V>), dim3(n, (unsigned)a->n_heads, (unsigned)a->n_rows), ATTENTION_THREADS, 0, s, *a);
+    LAUNCH_EARLY((tiles_kernel<K, V>), dim3(n, (unsigned)a->n_heads, rows), ATTENTION_THREADS, 0, s, *a);
     LAUNCH_EARLY(merge_kernel, heads, ATTENTION_THREADS, 0, s, *a);
 }
 

@@ -17,7 +17,8 @@
  * each position that they see is at the slot of its own number: a chain shares all of them, also where its rows see
  * different keys (the ends of the chain and of windows). A key counts as zero for a row that does not see it, V too: a
  * page may hold anything there. Where V of a row's neighbour is an infinity or a NaN, each row is computed separately.
- * The branches of a tree have a block each.
+ * The branches of a tree have a block each, and so have rows with sparse attention, which work on the tiles that they
+ * keep a page of.
  *
  * There are two kernels. The one here works on single tiles, which it has in registers; it takes little shared memory,
  * so that other kernels of the step run concurrently. The one of attention_span.cu is for long contexts. */
@@ -294,7 +295,7 @@ static __device__ inline void weigh_rows(float (&out)[8][4], const tile_shared<D
 #pragma unroll 1
     for (int r = 0; r < t->rows.n; r++) {
         float one[8][4] = {};
-        weigh_values<true>(one, t, values, t->rows.seen[r * per_row].bits(), lane);
+        weigh_values<true>(one, t, values, t->rows.seen[r * per_row].bits, lane);
 #pragma unroll
         for (int j = 0; j < 8; j++)
 #pragma unroll
@@ -449,7 +450,7 @@ static __device__ inline void find_coded(tile_shared<DIM> *t, const cuda_attenti
 
 /* Grid: x over tiles, y over K/V heads, z over rows. In a step whose rows are settled, the first tile's rows and keys
  * are found before the kernel waits, and old keys asked for. The first of the rows that share a tile works on it. */
-template <int DIM, typename X>
+template <int DIM, typename X, bool SPARSE>
 static __global__ void __launch_bounds__(head_cut<DIM>::THREADS) mma_tiles_kernel(cuda_attention_args a)
 {
     DYNAMIC_SHARED(uint4, attention_shared);
@@ -460,17 +461,18 @@ static __global__ void __launch_bounds__(head_cut<DIM>::THREADS) mma_tiles_kerne
     constexpr bool    CODED = !std::is_same<X, plain_tile<DIM>>::value;
     X                 x;
     let_next_start();
-    if (!a.settled) wait_for_previous(), waits = false;
+    if (!a.settled || SPARSE) wait_for_previous(), waits = false;
     head_view  v = view_of(a, row, kv_head * per_row);
     group_rows group(a, row, QUERIES / per_row);
     for (int tile = v.first / TILE_KEYS + (int)blockIdx.x; tile * TILE_KEYS <= v.last; tile += gridDim.x) {
         unit     u    = {tile, 1, true};
-        unsigned mine = 1u << group.mine, rows = group.touching(tile);
-        if (!(rows & mine)) rows = mine;
-        if (rows & (mine - 1)) continue; /* the whole block */
+        unsigned mine = 1u << group.mine, rows = group.touching(tile), pages = SPARSE ? pages_kept(a, v, tile) : 15;
+        if (!(rows & mine) || SPARSE) rows = mine;
+        if (rows & (mine - 1) || !pages) continue; /* the whole block */
         seen_tile seen(group, rows, tile);
-        __syncthreads();                                         /* the tile before this one is done with */
-        int of = put_rows(&t->rows, group, rows, tile, per_row); /* the query's row */
+        if (SPARSE) seen.keep(keys_of_pages(pages));
+        __syncthreads(); /* the tile before this one is done with */
+        int of = put_rows(&t->rows, group, rows, tile, per_row, SPARSE ? seen.any : ~(uint64_t)0);
         if (CODED && i < TILE_KEYS) find_coded(t, a, v, tile, seen.any, i);
         if (!CODED && i < TILE_KEYS) t->keys.at[i] = unit_keys::find(a, v, u, seen.any, i);
         if (i == 0) t->odd = 0;
@@ -620,11 +622,116 @@ template <bool MANY> static __global__ void __launch_bounds__(MERGE_THREADS) mma
     if (mine) put_heads(a, row, (int)blockIdx.x * dim + at, list.n ? m.out / m.sum : 0);
 }
 
+/* --- units that a row with sparse attention keeps join --------------------------------------------*/
+
+/* The parts of a span of tiles: which of them there are, and how they join. */
+struct span_parts {
+    merge_part part[SPAN_TILES];
+    unsigned   there; /* a bit each */
+};
+
+/* Returns the tiles of a span that a row keeps some page of and that it sees. */
+static __device__ inline unsigned tiles_kept(const cuda_attention_args &a, const head_view &v, int span)
+{
+    unsigned tiles = 0;
+#pragma unroll
+    for (int k = 0; k < SPAN_TILES; k++) {
+        int tile = span * SPAN_TILES + k;
+        if (tile * TILE_KEYS <= v.last && pages_kept(a, v, tile)) tiles |= 1u << k;
+    }
+    return tiles;
+}
+
+/* Joins the parts of a span, from left to right; by is the span's maximum. */
+static __device__ inline void join_span(span_parts *to, const float *parts, int stride, int span, unsigned tiles)
+{
+    joint j   = {0, 0, 0, 1};
+    to->there = tiles;
+#pragma unroll
+    for (int k = 0; k < SPAN_TILES; k++) {
+        if (!(tiles >> k & 1)) continue;
+        float2 head     = *(const float2 *)(parts + (size_t)(span * SPAN_TILES + k) * stride);
+        bool   is_first = !(tiles & ((1u << k) - 1));
+        j               = is_first ? joint{head.x, head.y, 0, 1} : join_sums(j.max, j.sum, head.x, head.y);
+        to->part[k]     = {j.old, j.now, j.max, j.sum, tiles >> (k + 1) == 0};
+    }
+}
+
+/* The parts of SPAN_TILES spans, on their way. */
+struct span_batch {
+    float v[SPAN_TILES][SPAN_TILES];
+
+    __device__ inline void load(const span_parts *list, int n, const float *from, int stride, int span)
+    {
+#pragma unroll
+        for (int i = 0; i < SPAN_TILES; i++)
+#pragma unroll
+            for (int k = 0; k < SPAN_TILES; k++)
+                if (i < n && list[i].there >> k & 1) v[i][k] = from[(size_t)((span + i) * SPAN_TILES + k) * stride];
+    }
+    __device__ inline void add(merged *m, const span_parts *list, int n) const
+    {
+#pragma unroll
+        for (int i = 0; i < SPAN_TILES; i++)
+#pragma unroll
+            for (int k = 0; k < SPAN_TILES; k++)
+                if (i < n && list[i].there >> k & 1) m->add(list[i].part[k], v[i][k]);
+    }
+};
+
+/* Grid: as mma_merge_kernel. Parts are stored by tile. */
+static __global__ void __launch_bounds__(MERGE_THREADS) sparse_merge_kernel(cuda_attention_args a)
+{
+    __shared__ span_parts list[MERGE_THREADS];
+    let_next_start();
+    wait_for_previous();
+    int  row = a.first_row + (int)blockIdx.y, dim = a.c.head_dim, at = (int)(blockIdx.z * MERGE_THREADS + threadIdx.x);
+    int  stride        = 4 + dim;
+    bool mine          = at < dim;
+    head_view    v     = view_of(a, row, blockIdx.x);
+    int          spans = v.last < v.first ? 0 : v.last / SPAN_KEYS + 1;
+    const float *parts = head_parts(a, row, blockIdx.x), *from = parts + 4 + (mine ? at : 0);
+    merged       m   = {};
+    uint32_t     top = 0;
+    for (int span = threadIdx.x; span < spans; span += MERGE_THREADS)
+        for (unsigned t = tiles_kept(a, v, span); t; t &= t - 1) {
+            uint32_t o = order_of(parts[(size_t)(span * SPAN_TILES + __popc((t & -t) - 1)) * stride]);
+            top        = o > top ? o : top;
+        }
+    float max = float_of(block_max<MERGE_THREADS>(top));
+    for (int s0 = 0; s0 < spans; s0 += MERGE_THREADS) {
+        int         n = min_of(spans - s0, MERGE_THREADS), i = threadIdx.x;
+        span_parts *one = &list[i];
+        span_batch  batch[2];
+        if (i < n) join_span(one, parts, stride, s0 + i, tiles_kept(a, v, s0 + i));
+        for (int k = 0; k < SPAN_TILES && i < n; k++)
+            if (one->there >> k & 1) one->part[k].by = expf(one->part[k].by - max);
+        __syncthreads();
+        batch[0].load(list, n, from, stride, s0);
+        for (int j = 0; j < n; j += 2 * SPAN_TILES) {
+            batch[1].load(list + j + SPAN_TILES, n - j - SPAN_TILES, from, stride, s0 + j + SPAN_TILES);
+            batch[0].add(&m, list + j, n - j);
+            batch[0].load(list + j + 2 * SPAN_TILES, n - j - 2 * SPAN_TILES, from, stride, s0 + j + 2 * SPAN_TILES);
+            batch[1].add(&m, list + j + SPAN_TILES, n - j - SPAN_TILES);
+        }
+        __syncthreads(); /* the list is done with */
+    }
+    if (mine) put_heads(a, row, (int)blockIdx.x * dim + at, spans ? m.out / m.sum : 0);
+}
+
 /* --- launches -------------------------------------------------------------------------------------*/
+template <int DIM, typename X, bool SPARSE>
+static void launch_tiles_as(cudaStream_t s, const cuda_attention_args *a, dim3 grid)
+{
+    allow_shared(mma_tiles_kernel<DIM, X, SPARSE>, sizeof(tile_shared<DIM>));
+    LAUNCH_EARLY((mma_tiles_kernel<DIM, X, SPARSE>), grid, head_cut<DIM>::THREADS, sizeof(tile_shared<DIM>), s, *a);
+}
 template <int DIM, typename X> static void launch_tiles_of(cudaStream_t s, const cuda_attention_args *a, dim3 grid)
 {
-    allow_shared(mma_tiles_kernel<DIM, X>, sizeof(tile_shared<DIM>));
-    LAUNCH_EARLY((mma_tiles_kernel<DIM, X>), grid, head_cut<DIM>::THREADS, sizeof(tile_shared<DIM>), s, *a);
+    if (a->kept)
+        launch_tiles_as<DIM, X, true>(s, a, grid);
+    else
+        launch_tiles_as<DIM, X, false>(s, a, grid);
 }
 
 static bool is_coded(const cuda_attention_args *a) { return a->c.scale_bytes || a->c.v_scale_bytes; }
@@ -666,12 +773,12 @@ extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes)
         per_row > QUERIES)
         return false;
     bool is_short = a->n_tiles <= SHORT_TILES, many = a->n_rows >= MANY_ROWS && a->n_rows <= STEP_ROWS;
-    bool spans   = (!is_short || many) && !is_coded(a) && cuda_attention_has_spans();
+    bool spans   = (!is_short || many) && !is_coded(a) && !a->kept && cuda_attention_has_spans();
     int  parts   = a->n_tiles / SPAN_TILES + SHORT_TILES + 2 * SPAN_TILES + a->n_rows / TILE_KEYS;
     a->few_tiles = !spans ? a->n_tiles : is_short ? 0 : (int)SHORT_TILES;
     a->n_parts   = spans ? min_int(parts, a->n_tiles) : a->n_tiles;
     size_t row   = (size_t)a->n_heads * (size_t)a->n_parts * (size_t)(4 + D) * sizeof(float);
-    a->chunk     = bytes / row < (size_t)a->n_rows ? (int)(bytes / row) : a->n_rows;
+    a->chunk     = (int)min_size(bytes / row, (size_t)(a->kept ? a->kept_rows : a->n_rows));
     return a->chunk > 0;
 }
 
@@ -682,11 +789,14 @@ static void launch_rows(cudaStream_t s, cuda_attention_args a, int first_row, in
         a.end_row = min_int(a.first_row + a.chunk, end_row);
         dim3 merge((unsigned)a.n_heads, (unsigned)(a.end_row - a.first_row),
                    blocks_for((size_t)a.c.head_dim, MERGE_THREADS));
+        if (a.kept) cuda_choose_pages(s, &a);
         if (a.by_span)
             cuda_attention_many(s, &a);
         else
             launch_units(s, &a);
-        if (a.n_parts > MERGE_THREADS / 2)
+        if (a.kept)
+            LAUNCH_EARLY(sparse_merge_kernel, merge, MERGE_THREADS, 0, s, a);
+        else if (a.n_parts > MERGE_THREADS / 2)
             LAUNCH_EARLY(mma_merge_kernel<true>, merge, MERGE_THREADS, 0, s, a);
         else
             LAUNCH_EARLY(mma_merge_kernel<false>, merge, MERGE_THREADS, 0, s, a);
@@ -698,7 +808,7 @@ static bool plan_many(cuda_attention_args *a, size_t bytes)
 {
     enum { FEW_ROWS = 64 }; /* so few are not worth it */
     int tiles = min_int(a->n_tiles, (a->chain_end + TILE_KEYS - 1) / TILE_KEYS);
-    if (a->chain_to - a->chain_from < FEW_ROWS || is_coded(a) || !cuda_attention_has_spans()) return false;
+    if (a->chain_to - a->chain_from < FEW_ROWS || is_coded(a) || a->kept || !cuda_attention_has_spans()) return false;
     a->by_span   = true;
     a->n_parts   = tiles / SPAN_TILES + 2;
     size_t row   = (size_t)a->n_heads * (size_t)a->n_parts * (size_t)(4 + a->c.head_dim) * sizeof(float);

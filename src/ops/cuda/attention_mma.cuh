@@ -49,17 +49,23 @@ static __device__ inline unit unit_at(const head_view &v, const span_range &s, i
 
 /* The keys of a tile that a row sees, counted in the tile. */
 struct seen_keys {
-    int from, to;
+    uint64_t bits;
 
-    __device__ inline bool     has(int key) const { return key >= from && key < to; }
-    __device__ inline bool     all() const { return from == 0 && to == TILE_KEYS; }
-    __device__ inline uint64_t bits() const { return (~(uint64_t)0 >> (TILE_KEYS - (to - from))) << from; }
+    __device__ inline bool has(int key) const { return bits >> key & 1; }
 };
 static __device__ inline seen_keys keys_of(const head_view &v, int tile)
 {
     int32_t p0   = tile * TILE_KEYS;
     int     from = v.first > p0 ? (int)(v.first - p0) : 0;
-    return {from, v.last - p0 < TILE_KEYS - 1 ? (int)(v.last - p0) + 1 : (int)TILE_KEYS};
+    int     to   = v.last - p0 < TILE_KEYS - 1 ? (int)(v.last - p0) + 1 : (int)TILE_KEYS;
+    return {to > from ? (~(uint64_t)0 >> (TILE_KEYS - (to - from))) << from : 0};
+}
+/* Returns the keys of a tile's pages, of which each is a bit. */
+static __device__ inline uint64_t keys_of_pages(unsigned pages)
+{
+    uint32_t low  = (pages & 1 ? 0xffffu : 0) | (pages & 2 ? 0xffff0000u : 0);
+    uint32_t high = (pages & 4 ? 0xffffu : 0) | (pages & 8 ? 0xffff0000u : 0);
+    return (uint64_t)high << 32 | low;
 }
 
 /* Returns whether one of two f16 is an infinity or a NaN. */
@@ -109,24 +115,26 @@ struct group_rows {
 struct seen_tile {
     uint64_t any, all;
 
+    __device__ inline void keep(uint64_t keys) { any &= keys, all &= keys; }
     __device__ inline seen_tile(const group_rows &group, unsigned rows, int tile)
     {
         seen_keys mine = keys_of(group.v, tile);
         any            = 0;
         all            = ~(uint64_t)0;
         for (; rows; rows &= rows - 1) {
-            int       lane = __popc((rows & -rows) - 1);
-            seen_keys one  = {__shfl_sync(ALL_LANES, mine.from, lane), __shfl_sync(ALL_LANES, mine.to, lane)};
-            any |= one.bits();
-            all &= one.bits();
+            int      lane = __popc((rows & -rows) - 1);
+            uint64_t one  = __shfl_sync(ALL_LANES, mine.bits, lane);
+            any |= one;
+            all &= one;
         }
     }
 };
 
-/* Writes down the rows of the group that `rows` names; by the first warp. A barrier follows. Returns the row of query
- * threadIdx.x, or -1. */
+/* Writes down the rows of the group that `rows` names, and which of `keys` they see; by the first warp. A barrier
+ * follows. Returns the row of query threadIdx.x, or -1. */
 template <int N>
-static __device__ inline int put_rows(unit_rows<N> *t, const group_rows &group, unsigned rows, int tile, int per_row)
+static __device__ inline int put_rows(unit_rows<N> *t, const group_rows &group, unsigned rows, int tile, int per_row,
+                                      uint64_t keys = ~(uint64_t)0)
 {
     static_assert(N <= WARP, "a lane for each query");
     int i = threadIdx.x, n = __popc(rows);
@@ -134,7 +142,7 @@ static __device__ inline int put_rows(unit_rows<N> *t, const group_rows &group, 
     seen_keys mine = keys_of(group.v, tile);
     for (int j = 0; j < i / per_row; j++) rows &= rows - 1;
     int       lane = rows ? __popc((rows & -rows) - 1) : 0;
-    seen_keys seen = {__shfl_sync(ALL_LANES, mine.from, lane), __shfl_sync(ALL_LANES, mine.to, lane)};
+    seen_keys seen = {__shfl_sync(ALL_LANES, mine.bits, lane) & keys};
     if (i == 0) t->n = n;
     if (i >= n * per_row) return -1;
     t->row[i]  = group.first + lane;

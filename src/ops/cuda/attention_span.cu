@@ -337,7 +337,7 @@ template <typename C> static __device__ __noinline__ void weigh_rows(const span_
 #pragma unroll 1
     for (int r = 0; r < t->rows.n; r++) {
         span_output<C> out = {};
-        weigh_values<true>(out, t, n_groups, t->rows.seen[r * per_row].bits());
+        weigh_values<true>(out, t, n_groups, t->rows.seen[r * per_row].bits);
         store_unit(out, t, r * per_row, (r + 1) * per_row);
     }
 }
@@ -384,11 +384,7 @@ static __device__ inline void do_unit(span_shared<C> *t, const cuda_attention_ar
         ask_k(t, a, s);
         if (whole)
             soften<C::QUERIES, SPAN_WARPS>(
-                &t->w,
-                [](int) {
-                    return seen_keys{0, TILE_KEYS};
-                },
-                n, i == 0);
+                &t->w, [](int) { return seen_keys{~(uint64_t)0}; }, n, i == 0);
         else
             soften<C::QUERIES, SPAN_WARPS>(
                 &t->w, [=](int m) { return t->rows.seen[m]; }, n, i == 0);

@@ -190,6 +190,10 @@ cudaError_t cuda_copy_rows(cudaStream_t s, float *y, int y_stride, const float *
 cudaError_t cuda_kv_store(cudaStream_t s, const kv_view *c, int layer, const int32_t *lane, const int32_t *slot,
                           const float *k, const float *v, int n_rows);
 cudaError_t cuda_kv_move(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items, const rope_view *p);
+/* Write the summaries of pages whose last slot was stored or moved to, in classes with sparse attention. */
+cudaError_t cuda_kv_summary(cudaStream_t s, const kv_view *c, int layer, const int32_t *lane, const int32_t *slot,
+                            int n_rows);
+cudaError_t cuda_kv_summary_moved(cudaStream_t s, const kv_view *c, const kv_move_item *items, int n_items);
 
 /* Multiplies heads by the rotation of types with scales (ops/cache_code.h), or by its inverse. y may be x. */
 cudaError_t cuda_turn_heads(cudaStream_t s, float *y, const float *x, int n_heads, int dim, bool inverse);
@@ -202,15 +206,21 @@ typedef struct {
     const int32_t *pos, *lane, *slot, *parent, *root, *last;
     int            n_rows, n_heads, layer, window;
     float          scale;
-    float *partial; /* scratch [row][head][tile][2 + head_dim]: maximum, sum, output of each tile; NULL: one pass */
+    float *partial; /* scratch [row - first_row][head][tile][2 + head_dim]: maximum, sum, output; NULL: one pass */
     int    n_tiles; /* maximum of tiles that a row sees */
     bool   settled; /* as in step_rows */
+    int    first_row, end_row; /* rows of a launch */
+    /* Sparse attention (sparse.cu). kept: the pages that a row attends to, bit j % 32 of word j / 32; NULL: all. */
+    uint32_t *kept;        /* [row - first_row][kv head][kept_stride] */
+    float    *bounds;      /* scratch [row - first_row][head][n_pages] */
+    int       kept_stride; /* words, for all tiles that a row sees */
+    int       n_pages;     /* maximum of pages that a row sees */
+    int       kept_rows;   /* rows that fit in both */
     /* Only for cuda_attention_mma, where partial is [row - first_row][head][n_parts][4 + head_dim]. cuda_attention_plan
-     * sets the first three, the launcher the next three. */
+     * sets the first three, the launcher the next one. */
     int    n_parts;                         /* maximum of parts that a row has */
     int    few_tiles;                       /* tiles of rows with at most this many are not joined to spans */
     int    chunk;                           /* rows per launch */
-    int    first_row, end_row;              /* rows of a launch; 0 */
     bool   by_span;                         /* each part is a span; false */
     int    chain_from, chain_to, chain_end; /* as in step_rows */
     cuda_x to;                              /* as for cuda_rms_norm */
@@ -221,6 +231,8 @@ cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
  * parts of one row. */
 bool        cuda_attention_plan(cuda_attention_args *a, size_t bytes);
 cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a, size_t bytes);
+/* Chooses the pages that the rows from first_row to end_row attend to. */
+void cuda_choose_pages(cudaStream_t s, const cuda_attention_args *a);
 
 /* --- recurrent layers -----------------------------------------------------------------------------*/
 enum { DELTA_MAX_ROWS = 4096, DELTA_MAX_KEPT = 512 }; /* rows in a step; kept rows in a lane */

@@ -16,6 +16,7 @@ enum {
     LANDING_BYTES = 256 << 10, /* downloads land here, pinned, and go on to their place at the next sync */
     MAX_LANDED    = 64,
     PARTIAL_BYTES = 128 << 20, /* scratch for attention's tiles, see below */
+    SPARSE_BYTES  = 64 << 20,  /* scratch for the choice of pages of sparse attention, at least */
     SPLIT_HEADS   = 512, /* (row, head) pairs below this leave multiprocessors idle: their tiles go side by side */
 };
 
@@ -30,6 +31,7 @@ typedef struct {
     double   *scores;     /* [PICK_BLOCKS][max_vocab] */
     char     *sample;     /* [SAMPLE_ROWS][SAMPLE_ROW_BYTES] */
     uint32_t *tops;       /* [STAGED_ROWS][layout_panels(max_in)]: largest magnitudes of rows that a gate left */
+    char     *sparse;     /* bits and bounds of pages; NULL: attention is dense */
     float    *sum;        /* [max_in]: the outputs of one row's experts, added up */
 } scratch;
 
@@ -163,6 +165,7 @@ static void drop_scratch(const backend *b, scratch *s)
     cuda_drop(b, s->sample);
     cuda_drop(b, s->sum);
     cuda_drop(b, s->tops);
+    cuda_drop(b, s->sparse);
     *s = (scratch){0};
 }
 
@@ -172,6 +175,14 @@ static bool take_x(const backend *b, cuda_x *x, size_t n_rows, size_t n_in, err 
     size_t            bytes  = layout_x_bytes(n_rows, n_in);
     return cuda_take(b, &x->high, bytes, what, e) && cuda_take(b, &x->low, bytes, what, e) &&
            cuda_take(b, &x->scale, n_rows * sizeof *x->scale, what, e);
+}
+
+/* Returns the scratch for the choice of pages: a float for each head and page of a row, and fewer bytes than these for
+ * the bits of pages. */
+static size_t sparse_bytes(const queue_limits *l)
+{
+    size_t row = l->sparse < SIZE_MAX / 5 ? l->sparse * 5 : SIZE_MAX;
+    return row > SPARSE_BYTES ? row : SPARSE_BYTES;
 }
 
 static bool take_scratch(const backend *b, scratch *s, const queue_limits *l, err *e)
@@ -191,7 +202,8 @@ static bool take_scratch(const backend *b, scratch *s, const queue_limits *l, er
         cuda_take(b, &s->sample, SAMPLE_ROWS * SAMPLE_ROW_BYTES, what, e) &&
         cuda_take(b, &s->tops, STAGED_ROWS * layout_panels((size_t)l->max_in) * sizeof *s->tops, what, e) &&
         cuda_take(b, &s->sum, (size_t)l->max_in * sizeof *s->sum, what, e) &&
-        cuda_take(b, &s->argmax, (size_t)l->max_rows * ARGMAX_SLICES * ARGMAX_BYTES, what, e))
+        cuda_take(b, &s->argmax, (size_t)l->max_rows * ARGMAX_SLICES * ARGMAX_BYTES, what, e) &&
+        (!l->sparse || cuda_take(b, &s->sparse, sparse_bytes(l), what, e)))
         return true;
     drop_scratch(b, s);
     return false;
@@ -638,6 +650,13 @@ static void op_norms(queue *q, const norm_rows *c, int n_rows)
     note_status(q, "norms", cuda_norms(on(q), &a, n_rows));
 }
 
+/* Summarises the pages that the step filled, in a class with sparse attention. */
+static void summarise(queue *q, const kv_view *c, int layer, const step_rows *rows)
+{
+    if (c->sparse.drop)
+        note_status(q, "kv_summary", cuda_kv_summary(on(q), c, layer, rows->lane.p, rows->slot.p, rows->n_rows));
+}
+
 static void op_heads(queue *q, const head_rows *h, const step_rows *rows)
 {
     cuda_heads_args a = {.q           = h->q.p,
@@ -659,7 +678,9 @@ static void op_heads(queue *q, const head_rows *h, const step_rows *rows)
                          .eps         = h->eps};
     assert(h->c->head_dim <= OPS_MAX_HEAD_DIM && h->rope.n_dims % 2 == 0 && h->rope.n_dims <= h->c->head_dim);
     wrote_f32(q, h->q, rows->n_rows, h->n_heads * h->c->head_dim);
-    if (rows->n_rows > 0) note_status(q, "heads", cuda_heads(on(q), &a, rows->n_rows));
+    if (rows->n_rows < 1) return;
+    note_status(q, "heads", cuda_heads(on(q), &a, rows->n_rows));
+    if (a.k) summarise(q, &a.c, h->layer, rows);
 }
 
 static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, const rope_params *p)
@@ -852,16 +873,18 @@ static void op_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev
 static void op_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v)
 {
     kv_view cache = kv_view_of(c);
-    if (rows->n_rows > 0)
-        note_status(q, "kv_store",
-                    cuda_kv_store(on(q), &cache, layer, rows->lane.p, rows->slot.p, k.p, v.p, rows->n_rows));
+    if (rows->n_rows < 1) return;
+    note_status(q, "kv_store", cuda_kv_store(on(q), &cache, layer, rows->lane.p, rows->slot.p, k.p, v.p, rows->n_rows));
+    summarise(q, &cache, layer, rows);
 }
 
 static void op_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p)
 {
     kv_view   cache = kv_view_of(c);
     rope_view v     = rope_view_of(p);
-    if (n_items > 0) note_status(q, "kv_move", cuda_kv_move(on(q), &cache, items.p, n_items, &v));
+    if (n_items < 1) return;
+    note_status(q, "kv_move", cuda_kv_move(on(q), &cache, items.p, n_items, &v));
+    if (c->sparse.drop) note_status(q, "kv_summary", cuda_kv_summary_moved(on(q), &cache, items.p, n_items));
 }
 
 /* Returns whether tiles run in parallel. Depends on shapes alone, so that a captured launch stays valid as a sequence
@@ -871,6 +894,36 @@ static bool split_tiles(const cuda_attention_args *a)
     size_t heads = (size_t)a->n_rows * (size_t)a->n_heads;
     size_t bytes = heads * (size_t)a->n_tiles * (size_t)(2 + a->c.head_dim) * sizeof(float);
     return heads < SPLIT_HEADS && a->n_tiles > 1 && bytes <= PARTIAL_BYTES;
+}
+
+/* Prepares the choice of pages, if a row may see enough positions: the rows of a prompt see no more than chain_end. */
+static void plan_sparse(const queue *q, cuda_attention_args *a, const kv_class *c)
+{
+    int seen = c->table_stride * KV_PAGE;
+    if (a->chain_from == 0 && a->chain_to == a->n_rows && a->chain_end < seen) seen = a->chain_end;
+    if (!c->sparse.drop || seen < c->sparse.min_ctx) return;
+    a->n_tiles     = (seen + TILE_KEYS - 1) / TILE_KEYS;
+    a->n_pages     = (seen + KV_PAGE - 1) / KV_PAGE;
+    a->kept_stride = (a->n_pages + 31) / 32;
+    size_t words = (size_t)c->n_kv_heads * (size_t)a->kept_stride, bounds = (size_t)a->n_heads * (size_t)a->n_pages;
+    size_t rows = sparse_bytes(&q->lim) / ((words + bounds) * sizeof(float));
+    assert(rows > 0 && q->s.sparse);
+    a->kept_rows = rows < (size_t)a->n_rows ? (int)rows : a->n_rows;
+    a->kept      = (uint32_t *)(void *)q->s.sparse;
+    a->bounds    = (float *)(void *)(a->kept + (size_t)a->kept_rows * words);
+}
+
+/* Runs attention without tensor cores. */
+static cudaError_t attend_plain(queue *q, cuda_attention_args *a)
+{
+    cudaError_t status = cudaSuccess;
+    int         chunk  = a->kept ? a->kept_rows : a->n_rows;
+    for (; a->first_row < a->n_rows && !status; a->first_row += chunk) {
+        a->end_row = a->n_rows - a->first_row < chunk ? a->n_rows : a->first_row + chunk;
+        if (a->kept) cuda_choose_pages(on(q), a);
+        status = cuda_attention(on(q), a);
+    }
+    return status;
 }
 
 /* A row that looks back over a window sees no more tiles than that, and those of the rows after it in the step. */
@@ -904,20 +957,22 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
                                   .chain_end  = rows->chain_end};
     bool                turn_q = cache_has_scales(c->types.k), turn_y = cache_has_scales(c->types.v);
     int                 heads = rows->n_rows * n_heads;
-    assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM && (!turn_q || y.p != q_rows.p));
+    assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM && (!turn_q || y.p != q_rows.p) &&
+           (!c->sparse.drop || window == 0));
     if (rows->n_rows < 1) return;
     wrote_f32(q, y, rows->n_rows, n_heads * c->head_dim);
     if (turn_q) { /* y holds the queries until the outputs replace them, head by head */
         note_status(q, "attention", cuda_turn_heads(on(q), y.p, q_rows.p, heads, c->head_dim, false));
         a.q = y.p;
     }
+    plan_sparse(q, &a, c);
     cuda_attention_args m = a;
     m.partial             = q->partial;
     m.n_tiles             = tiles_seen(a.n_tiles, window, rows->n_rows);
     bool mma              = cuda_attention_plan(&m, PARTIAL_BYTES);
     if (split_tiles(&a)) a.partial = q->partial;
     if (mma && !turn_y) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim, is_wide(q, rows->n_rows));
-    note_status(q, "attention", mma ? cuda_attention_mma(on(q), &m, PARTIAL_BYTES) : cuda_attention(on(q), &a));
+    note_status(q, "attention", mma ? cuda_attention_mma(on(q), &m, PARTIAL_BYTES) : attend_plain(q, &a));
     if (turn_y) note_status(q, "attention", cuda_turn_heads(on(q), y.p, y.p, heads, c->head_dim, true));
 }
 
@@ -1041,6 +1096,7 @@ static void op_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_ro
 const ops cuda_table = {
     .name           = "cuda",
     .kv_scales      = true,
+    .kv_sparse      = true,
     .default_rows   = STEP_ROWS,
     .alloc          = op_alloc,
     .free           = op_free,
