@@ -158,7 +158,7 @@ $(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags.is
 	$(Q)$(CC) $(CFLAGS) -Itests -Itests/unit -DTANDEM_ROOT='"$(CURDIR)"' -DTANDEM_BUILD='"$(abspath $(BUILD))"' -MMD -MP -c -o $@ $<
 
 $(BUILD)/obj/src/cli/nano.S.o: $(NANO)
-$(BUILD)/obj/src/server/page.S.o: $(wildcard src/server/web/*)
+$(BUILD)/obj/src/server/page.S.o: $(wildcard src/server/web/* web/dist/*)
 $(BUILD)/obj/%.S.o: %.S
 	@mkdir -p $(@D)
 	$(Q)$(CC) -c -o $@ $<

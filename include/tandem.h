@@ -301,6 +301,7 @@ typedef struct {
     int32_t               id;
     bool                  is_stop;  /* a stop token: counted, but not part of the text */
     const tandem_logprob *logprobs; /* its own, then `logprobs` others; valid until release. NULL: not requested */
+    tandem_method         drafted;  /* method that drafted it; TANDEM_SPEC_OFF: the model decided it without a draft */
 } tandem_token;
 
 /* Copies up to `max` new tokens to `out` and returns their number. Never blocks. Tokens that are not read do not delay

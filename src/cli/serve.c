@@ -230,6 +230,7 @@ int cmd_serve(int argc, char **args)
     o.exits_next     = true;
     o.no_ollama      = flags.no_ollama;
     o.sessions       = flags.service.session_dir;
+    o.state_dir      = flags.service.session_dir;
     if (flags.request_bytes) o.max_held_bytes = flags.request_bytes;
     if (flags.body_bytes) o.http.max_bodies = flags.body_bytes;
     o.ready     = print_ready;

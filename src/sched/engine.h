@@ -71,6 +71,15 @@ void engine_job_text(const tandem_job *j, tok_ids *out, int32_t *n_prompt);
 /* Returns n_continued of tandem_request for a prompt that is the whole text of a session, so that its response goes on;
  * 0 for another prompt. n_prompt: length of the prompt in the text. */
 size_t engine_continued(const tandem_ids *text, int32_t n_prompt, const int32_t *prompt, size_t n);
+/* A round of a job: `drafted` draft tokens of a method were verified and `accepted` of them accepted. */
+typedef struct {
+    tandem_method method; /* TANDEM_SPEC_OFF: plain decoding */
+    int           drafted, accepted;
+} engine_round;
+enum { ENGINE_ROUNDS_MAX = 32 };
+/* Copies the last rounds of a job, the oldest first: up to max and ENGINE_ROUNDS_MAX. Returns their number, and sets
+ * *n_rounds to that of all rounds so far. */
+int engine_job_rounds(const tandem_job *j, engine_round *out, int max, int64_t *n_rounds);
 /* Checks the name of a session: ERR_INPUT. */
 bool engine_session_name(const char *name, err *e);
 
@@ -85,6 +94,9 @@ enum { ENGINE_ROUTING_MAX = 1024 }; /* number of routing records that are kept i
 /* Writes an array of the newest routing records as JSON objects, newest first: at most n, of all requests or (unless
  * NULL) of the one with this id. The array is empty when there is no memory for it. */
 void engine_put_routing(const tandem *t, const char *request_id, int n, json_writer *w);
+/* Writes the measured costs of steps and drafts as a JSON object (docs/admin.md). Blocks until the current step ends.
+ * ERR_UNAVAILABLE: no memory, or shutting down. */
+bool engine_put_costs(tandem *t, json_writer *w, err *e);
 /* Returns "policy" for the name of a route_reason that depends on other requests, else the name itself. */
 const char *engine_public_reason(const char *reason);
 #endif

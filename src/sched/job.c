@@ -206,8 +206,9 @@ static bool take_room(tandem_job *j, err *e)
 {
     size_t each = (size_t)(1 + j->opt.n_top), n = (size_t)j->max_out;
     j->token    = arena_try(&j->mem, n + !n, sizeof *j->token);
+    j->drafted  = arena_try(&j->mem, n + !n, sizeof *j->drafted);
     j->logprobs = each ? arena_try(&j->mem, n + !n, each * sizeof *j->logprobs) : NULL;
-    return (j->token && (j->logprobs || !each)) ? take_scores(j, each, e) : no_memory(e);
+    return (j->token && j->drafted && (j->logprobs || !each)) ? take_scores(j, each, e) : no_memory(e);
 }
 
 static bool copy_stops(tandem_job *j, const tandem_request *r, err *e)
@@ -413,10 +414,11 @@ static bool caller_ends_it(tandem_job *j, int32_t id)
     return !more;
 }
 
-static void store_token(tandem_job *j, int32_t id, const token_logprob *probs)
+static void store_token(tandem_job *j, int32_t id, spec_method drafted, const token_logprob *probs)
 {
     size_t each = (size_t)(1 + j->opt.n_top);
     if (j->logprobs) memcpy(j->logprobs + (size_t)j->n_kept * each, probs, each * sizeof *probs);
+    j->drafted[j->n_kept] = (uint8_t)drafted;
     j->token[j->n_kept++] = id;
 }
 
@@ -446,17 +448,26 @@ static tandem_finish end_at(tandem_job *j, int32_t id, job_scratch *s)
     return TANDEM_FINISH_LENGTH;
 }
 
+static void note_round(tandem_job *j, const spec_out *out)
+{
+    long long n = atomic_load_explicit(&j->n_rounds, memory_order_relaxed);
+    unsigned  x = (unsigned)out->method | (unsigned)out->n_draft << 8 | (unsigned)(out->n - 1) << 16;
+    atomic_store_explicit(&j->round[n % JOB_ROUNDS], x, memory_order_relaxed);
+    atomic_store(&j->n_rounds, n + 1);
+}
+
 int job_keep(tandem_job *j, const spec_out *out, job_scratch *s)
 {
     int            n      = 0;
     tandem_finish *finish = &j->result.finish;
+    if (out->n > 0) note_round(j, out);
     if (out->n > 0 && j->max_out == 0) *finish = TANDEM_FINISH_LENGTH;
     for (; n < out->n && !*finish; n++) {
         if (atomic_load_explicit(&j->cancelled, memory_order_relaxed)) {
             *finish = TANDEM_FINISH_CANCELLED;
             break;
         }
-        store_token(j, out->token[n], out->logprob[n]);
+        store_token(j, out->token[n], n < out->n - 1 ? out->method : SPEC_OFF, out->logprob[n]);
         j->closed |= out->closing[n];
         *finish = end_at(j, out->token[n], s);
     }

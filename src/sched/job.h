@@ -26,6 +26,8 @@
 
 typedef struct tier_load tier_load; /* sched/tier.c */
 
+enum { JOB_ROUNDS = 64 }; /* rounds of a job that are kept for engine_job_rounds */
+
 /* The model that requests are made for. Read by any thread. */
 typedef struct {
     const target  *model;
@@ -87,15 +89,18 @@ struct tandem_job {
     stop_match    stop;
 
     /* the response */
-    int32_t        n_kept;   /* tokens so far, published or not */
-    bool           closed;   /* a token was chosen to end the grammar within the length limit */
-    atomic_int     stop_at;  /* index of the stop token, set before it is published; -1: none */
-    int32_t       *token;    /* [max_out] */
-    token_logprob *logprobs; /* [max_out][1 + n_top], NULL: none */
-    token_logprob *scores;   /* [prompt.n][1 + n_top], the prompt's; NULL: none */
-    atomic_int     n_out;    /* published tokens; for readers */
-    bell           news;     /* rung when tokens are published and when the job is done */
-    atomic_bool    done;     /* the result is final: readers may read it */
+    int32_t        n_kept;            /* tokens so far, published or not */
+    bool           closed;            /* a token was chosen to end the grammar within the length limit */
+    atomic_int     stop_at;           /* index of the stop token, set before it is published; -1: none */
+    int32_t       *token;             /* [max_out] */
+    uint8_t       *drafted;           /* [max_out]: tandem_token.drafted */
+    token_logprob *logprobs;          /* [max_out][1 + n_top], NULL: none */
+    token_logprob *scores;            /* [prompt.n][1 + n_top], the prompt's; NULL: none */
+    atomic_int     n_out;             /* published tokens; for readers */
+    atomic_llong   n_rounds;          /* rounds so far; for readers, as the next one */
+    atomic_uint    round[JOB_ROUNDS]; /* the last rounds: method | draft tokens << 8 | accepted ones << 16; a ring */
+    bell           news;              /* rung when tokens are published and when the job is done */
+    atomic_bool    done;              /* the result is final: readers may read it */
     tandem_result  result;
 
     /* used by the reader only */

@@ -16,7 +16,7 @@ static tandem_token token_at(const tandem_job *j, int32_t i)
 {
     const token_logprob *probs = j->logprobs ? j->logprobs + (size_t)i * (size_t)(1 + j->opt.n_top) : NULL;
     return (tandem_token){j->token[i], i == atomic_load_explicit(&j->stop_at, memory_order_relaxed),
-                          (const tandem_logprob *)probs};
+                          (const tandem_logprob *)probs, (tandem_method)j->drafted[i]};
 }
 
 size_t tandem_poll(tandem_job *j, tandem_token *out, size_t max)
@@ -69,6 +69,20 @@ void tandem_job_progress(const tandem_job *j, tandem_progress *out)
     out->prompt_done   = atomic_load(&seen->n_done);
     out->prefill_s     = (out->completion_tokens ? j->first_token : now) - j->admitted;
     out->decode_s      = out->completion_tokens ? now - j->first_token : 0;
+}
+
+int engine_job_rounds(const tandem_job *j, engine_round *out, int max, int64_t *n_rounds)
+{
+    tandem_job *seen = (tandem_job *)j;
+    int64_t     all  = atomic_load(&seen->n_rounds);
+    int         n    = (int)(all < max ? all : max);
+    if (n > ENGINE_ROUNDS_MAX) n = ENGINE_ROUNDS_MAX; /* older ones may be overwritten meanwhile */
+    for (int i = 0; i < n; i++) {
+        unsigned x = atomic_load_explicit(&seen->round[(all - n + i) % JOB_ROUNDS], memory_order_relaxed);
+        out[i]     = (engine_round){(tandem_method)(x & 255), (int)(x >> 8 & 255), (int)(x >> 16 & 255)};
+    }
+    *n_rounds = all;
+    return n;
 }
 
 bool tandem_job_admitted(const tandem_job *j) { return atomic_load(&((tandem_job *)j)->entered); }

@@ -271,7 +271,7 @@ struct admin_job {
     server      *s;
     server_call *call;            /* NULL: it ended */
     bool (*change)(admin_job *x); /* on a worker */
-    void (*finish)(admin_job *x); /* on the I/O thread, after a successful change: writes the reply */
+    void (*finish)(admin_job *x); /* on the I/O thread, after a successful change: writes the reply; NULL: none */
     buf           body, out;
     size_t        of_body;
     tandem_method method; /* selects the drafter */
@@ -372,7 +372,7 @@ static void take_result(admin_job *x)
         x->s->files = x->files;
         x->files    = NULL;
     }
-    if (x->ok) x->finish(x);
+    if (x->ok && x->finish) x->finish(x);
 }
 
 static void admin_job_done(work_item *item)
@@ -487,3 +487,21 @@ static bool write_routing(server *s, server_call *c, buf *out, server_error *why
 }
 
 void admin_routing(server *s, server_call *c) { reply_json(s, c, write_routing); }
+
+/* --- costs --------------------------------------------------------------------------------------*/
+static bool read_costs(admin_job *x)
+{
+    json_writer w;
+    err         e = {0};
+    json_writer_init(&w, &x->out);
+    return engine_put_costs(x->engine, &w, &e) || error_take(&x->why, &e, NULL, false);
+}
+
+void admin_costs(server *s, server_call *c)
+{
+    server_error why;
+    if (admin_takes(s, &why))
+        start_admin_job(s, c, &(admin_job){.change = read_costs});
+    else
+        call_refuse(s, c, &why);
+}

@@ -21,6 +21,8 @@ void admin_settings(server *s, server_call *c);
 void admin_change_settings(server *s, server_call *c);
 void admin_park(server *s, server_call *c);
 void admin_unpark(server *s, server_call *c);
+/* The measured costs of steps and drafts. */
+void admin_costs(server *s, server_call *c);
 void admin_routing(server *s, server_call *c);
 
 /* Replies with the description of the model in /api/models. */

@@ -1,17 +1,27 @@
 #include "server/bench.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "chat/prompts.h"
 #include "figures/measure.h"
 #include "figures/stats.h"
 #include "server/admin.h"
 #include "spec/method.h"
+#include "store/results.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <time.h>
 
-enum { MAX_CELLS = 16 * (TANDEM_SPEC_AUTO + 1), MAX_PROMPT_TOKENS = 4 << 20, MAX_REPLY = 1 << 20, LOWEST = -100 };
+enum {
+    MAX_CELLS         = 16 * BENCH_MAX_METHODS,
+    MAX_PROMPT_TOKENS = 4 << 20,
+    MAX_REPLY         = 1 << 20,
+    MAX_LIST          = 4 << 20,
+    LOWEST            = -100
+};
 
 /* --- the request --------------------------------------------------------------------------------*/
 typedef struct {
@@ -41,13 +51,16 @@ struct bench_run {
     server_error why;  /* status 0: no error */
     err          made; /* set by the worker; `why` is of the I/O thread */
 
-    int      n_prompts, prompt_tokens, output_tokens, requests, repeats;
-    bool     stream;
-    float    temp;
-    double   since;
-    char     id[REPLY_ID_MAX];
-    char     tenant[KEY_NAME_MAX + 1]; /* tenant of the request; empty: none */
-    int32_t *prompt;                   /* [n_prompts][prompt_tokens] */
+    int        n_prompts, prompt_tokens, output_tokens, requests, repeats;
+    bool       stream;
+    float      temp;
+    double     since;
+    char       id[REPLY_ID_MAX];
+    char       tenant[KEY_NAME_MAX + 1];    /* tenant of the request; empty: none */
+    int32_t   *prompt;                      /* [n_prompts][prompt_tokens] */
+    char      *question[BENCH_MAX_PROMPTS]; /* questions that the request has */
+    tandem_ids asked[BENCH_MAX_PROMPTS];    /* prompts that ask them */
+    int        n_questions;
 
     uint64_t    *text; /* [n_prompts] a hash of the first answer to each; 0: none yet */
     int          n_different;
@@ -128,7 +141,7 @@ static bool read_method(const server *s, const json_value *v, tandem_method *out
 
 static bool read_methods(const server *s, const bench_fields *f, tandem_method *out, int *n, server_error *why)
 {
-    int prompt_tokens = (int)f->prompt_tokens;
+    int prompt_tokens = f->prompts ? 1 : (int)f->prompt_tokens;
     *n                = 2;
     out[0]            = TANDEM_SPEC_OFF;
     out[1]            = TANDEM_SPEC_AUTO;
@@ -142,13 +155,13 @@ static bool read_methods(const server *s, const bench_fields *f, tandem_method *
 
 static bool read_sizes(bench_run *x, const bench_fields *f, const tandem_info *info, server_error *why)
 {
-    x->prompt_tokens = (int)f->prompt_tokens;
+    x->prompt_tokens = f->prompts ? 1 : (int)f->prompt_tokens; /* the worker counts those of the request */
     x->output_tokens = (int)f->output_tokens;
     x->requests      = (int)f->requests;
     x->repeats       = (int)f->repeats;
     x->stream        = f->stream;
     x->temp          = isnan(f->temperature) ? 0 : (float)f->temperature;
-    if (f->prompt_tokens + f->output_tokens > info->n_ctx)
+    if (x->prompt_tokens + f->output_tokens > info->n_ctx)
         return error_set(why, 400, "prompt_tokens", "context_length_exceeded",
                          "'prompt_tokens' and 'output_tokens' together are over the context of %d tokens.",
                          info->n_ctx);
@@ -159,7 +172,7 @@ static bool read_plan(bench_run *x, const bench_fields *f, server_error *why)
 {
     tandem_info   info;
     int           lanes[16], n_lanes, n_methods;
-    tandem_method methods[TANDEM_SPEC_AUTO + 1];
+    tandem_method methods[BENCH_MAX_METHODS];
     tandem_get_info(x->s->engine, &info);
     if (!read_sizes(x, f, &info, why) || !read_lanes(f, info.max_lanes, lanes, &n_lanes, why) ||
         !read_methods(x->s, f, methods, &n_methods, why))
@@ -179,10 +192,45 @@ static bool read_plan(bench_run *x, const bench_fields *f, server_error *why)
                      MAX_PROMPT_TOKENS);
 }
 
+/* Copies the questions of the request. */
+static bool read_questions(bench_run *x, const bench_fields *f, server_error *why)
+{
+    for (size_t i = 0; f->prompts && i < f->prompts->n; i++) {
+        str text = f->prompts->item[i].s;
+        if (f->prompts->item[i].kind != JSON_STRING || !text.n || memchr(text.s, 0, text.n))
+            return refuse_plan(why, "prompts", "must be a list of texts that are not empty.");
+        char *copy = mem_try(text.n + 1);
+        if (!copy) return error_no_memory(why);
+        memcpy(copy, text.s, text.n);
+        x->question[x->n_questions++] = copy;
+    }
+    return true;
+}
+
 /* --- on a worker --------------------------------------------------------------------------------*/
+static void ask_questions(bench_run *x)
+{
+    tandem *t        = x->s->engine;
+    x->prompt_tokens = 0;
+    for (int i = 0; i < x->n_questions && !x->made.code; i++) {
+        tandem_error why = {0};
+        bool ok = tandem_chat_prompt(t, &(tandem_message){"user", x->question[i]}, 1, false, &x->asked[i], NULL, &why);
+        if (!ok)
+            err_set(&x->made, (err_code)why.code, "%s", why.text);
+        else if (x->asked[i].n + (size_t)x->output_tokens > (size_t)engine_info(t)->n_ctx)
+            err_set(&x->made, ERR_INPUT, "prompt %d and its response are over the context of %d tokens", i + 1,
+                    engine_info(t)->n_ctx);
+        x->prompt_tokens = max_int(x->prompt_tokens, (int)x->asked[i].n);
+    }
+}
+
 static void make_prompts(work_item *item)
 {
-    bench_run    *x     = (bench_run *)item;
+    bench_run *x = (bench_run *)item;
+    if (x->n_questions) {
+        ask_questions(x);
+        return;
+    }
     const tandem *t     = x->s->engine;
     prompt_maker  maker = {0};
     chat_options  format;
@@ -205,6 +253,10 @@ static void free_all(bench_run *x)
         mem_free(x->cell[i].rate);
         mem_free(x->cell[i].first_s);
         mem_free(x->cell[i].decode_rate);
+    }
+    for (int i = 0; i < x->n_questions; i++) {
+        mem_free(x->question[i]);
+        tandem_ids_free(&x->asked[i]);
     }
     mem_free(x->prompt);
     mem_free(x->text);
@@ -283,6 +335,7 @@ static void put_result(bench_run *x, buf *out)
     json_member_str(&w, "id", x->id);
     json_member_str(&w, "model", x->s->opt->model);
     json_member_int(&w, "prompt_tokens", x->prompt_tokens);
+    json_member_int(&w, "prompts", x->n_questions);
     json_member_int(&w, "output_tokens", x->output_tokens);
     json_member_int(&w, "requests", x->requests);
     json_member_int(&w, "repeats", x->repeats);
@@ -309,6 +362,13 @@ static void put_event(bench_run *x, const char *name, const buf *data)
     buf_deinit(&out);
 }
 
+static void keep_result(bench_run *x, const buf *text)
+{
+    err e = {0};
+    if (!x->s->results || text->failed) return;
+    if (!results_add(x->s->results, (int64_t)time(NULL), buf_str(text), &e)) log_event(LOG_WARN, "bench", "%s", e.text);
+}
+
 /* Sends the result or the error. The call then belongs to its connection alone. */
 static void reply_bench(bench_run *x)
 {
@@ -324,10 +384,12 @@ static void reply_bench(bench_run *x)
         http_cut(c->http);
     } else if (x->begun) {
         put_result(x, &body);
+        keep_result(x, &body);
         put_event(x, "result", &body);
         http_end(c->http);
     } else {
         put_result(x, &body);
+        keep_result(x, &body);
         call_reply(x->s, c, 200, "application/json", buf_str(&body));
     }
     x->call = NULL;
@@ -352,6 +414,13 @@ static bool open_cell(bench_run *x)
     return true;
 }
 
+static void set_prompt(const bench_run *x, tandem_request *r)
+{
+    const tandem_ids *asked = &x->asked[x->n_questions ? x->n_next % x->n_questions : 0];
+    r->ids                  = x->n_questions ? asked->p : x->prompt + (size_t)x->n_next * (size_t)x->prompt_tokens;
+    r->n_ids                = x->n_questions ? asked->n : (size_t)x->prompt_tokens;
+}
+
 static bool submit_prompt(bench_run *x, bench_lane *l)
 {
     bench_cell    *c = cell_now(x);
@@ -360,8 +429,7 @@ static bool submit_prompt(bench_run *x, bench_lane *l)
     char           tenant[96];
     snprintf(tenant, sizeof tenant, "%s/%zu", x->id, x->loop.n_begun);
     tandem_request_init(x->s->engine, &r);
-    r.ids             = x->prompt + (size_t)x->n_next * (size_t)x->prompt_tokens;
-    r.n_ids           = (size_t)x->prompt_tokens;
+    set_prompt(x, &r);
     r.max_tokens      = x->output_tokens;
     r.ignore_stop_ids = true;
     r.temp            = x->temp;
@@ -556,7 +624,8 @@ static void on_prompts_made(work_item *item)
     bench_run *x   = (bench_run *)item;
     x->with_worker = false;
     if (item->skipped) error_shutting_down(&x->why);
-    if (x->made.code && !x->why.status) error_take(&x->why, &x->made, "prompt_tokens", false);
+    if (x->made.code && !x->why.status)
+        error_take(&x->why, &x->made, x->n_questions ? "prompts" : "prompt_tokens", false);
     if (x->call && x->stream && !is_over(x)) {
         call_begin_events(x->s, x->call);
         x->begun = true;
@@ -572,7 +641,8 @@ static bool read_request(bench_run *x, server_error *why)
     arena             mem;
     arena_init(&mem, 4 << 20);
     bool ok = admin_read_body(http_call_request(x->call->http)->body, &mem, &v, why) &&
-              fields_read(&f, &fields_bench, v, FIELD_BENCH, why) && read_plan(x, &f, why);
+              fields_read(&f, &fields_bench, v, FIELD_BENCH, why) && read_plan(x, &f, why) &&
+              read_questions(x, &f, why);
     arena_deinit(&mem);
     return ok;
 }
@@ -621,4 +691,30 @@ void bench_endpoint(server *s, server_call *c)
     s->bench       = x;
     s->n_users++;
     work_put(s->work, &x->item);
+}
+
+/* --- earlier results ----------------------------------------------------------------------------*/
+/* Appends a result to the list, unless the reply would become too long. */
+static bool put_earlier(void *ctx, int64_t ts, str text)
+{
+    buf *out = ctx;
+    if (out->n + text.n + 64 > MAX_LIST) return false;
+    buf_printf(out, "%s{\"ts\":%lld,\"result\":", out->p[out->n - 1] == '[' ? "" : ",", (long long)ts);
+    buf_put(out, text.s, text.n);
+    return buf_putc(out, '}');
+}
+
+void bench_list(server *s, server_call *c)
+{
+    buf body;
+    err e = {0};
+    buf_init(&body, MAX_LIST + 64);
+    buf_puts(&body, "{\"object\":\"list\",\"data\":[");
+    if (s->results && !results_each(s->results, put_earlier, &body, &e)) log_event(LOG_WARN, "bench", "%s", e.text);
+    buf_puts(&body, "]}");
+    if (body.failed)
+        call_refuse_no_memory(s, c);
+    else
+        call_reply(s, c, 200, "application/json", buf_str(&body));
+    buf_deinit(&body);
 }

@@ -12,6 +12,7 @@
 #include "server/inside.h"
 
 void bench_endpoint(server *s, server_call *c); /* handler of the route */
+void bench_list(server *s, server_call *c);     /* handler of GET: earlier results, the newest first */
 /* Polls the responses of the running benchmark and submits the next ones. Does nothing if none runs. */
 void bench_pump(server *s);
 /* Cancels the responses of the running benchmark; bench_pump ends it when they are done. Does nothing if none runs. */

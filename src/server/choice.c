@@ -111,6 +111,7 @@ static bool wants_token(const server_choice *c, const tandem_token *x)
 static void take_token(server_choice *c, const tandem_token *x)
 {
     c->n_tokens++;
+    c->drafted = (int)x->drafted;
     if (x->is_stop) {
         /* no text */
     } else if (c->request->chat) {

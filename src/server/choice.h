@@ -29,7 +29,8 @@ typedef struct {
 
     /* State of the reply format. */
     buf     part[CHOICE_PARTS];
-    int     open; /* the part that text is appended to */
+    int     open;    /* the part that text is appended to */
+    int     drafted; /* tandem_method that drafted the token that is being parsed */
     bool    begun, ended, echoed;
     bool    new_line;            /* its text contains a newline */
     bool    lost;                /* part of it was lost for lack of memory */

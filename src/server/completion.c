@@ -477,7 +477,8 @@ size_t completions_slots(const server *s, slot_view *out, size_t max)
             out[n++] = (slot_view){.request_id    = x->id,
                                    .prompt_tokens = (int64_t)x->request.prompt[i / (int)x->request.f.n].n,
                                    .tokens        = c->n_tokens,
-                                   .age_s         = now - x->since};
+                                   .age_s         = now - x->since,
+                                   .job           = c->job};
         }
     return n;
 }

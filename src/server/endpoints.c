@@ -5,6 +5,7 @@
 #include "server/query.h"
 #include "server/route.h"
 #include "server/status.h"
+#include "server/ui.h"
 
 #include <stdio.h>
 
@@ -220,11 +221,13 @@ static void reply_page(server *s, server_call *c, int status, page_part part, ht
 
 void endpoint_page(server *s, server_call *c)
 {
+    if (!strcmp(c->route->path, "/") && ui_redirect(s, c)) return;
     reply_page(s, c, 200, page_find(str_of(c->route->path)), (http_field){0});
 }
 
 void endpoint_locked_page(server *s, server_call *c)
 {
+    if (ui_redirect(s, c)) return; /* the dashboard asks for a key */
     reply_page(s, c, 401, page_for_strangers(), (http_field){STR("WWW-Authenticate"), STR("Bearer")});
 }
 

@@ -80,10 +80,11 @@ typedef struct { /* POST /v1/messages */
 
 /* Fields of a request that generates text: common ones, and those of its API. */
 typedef struct {
-    str     model, reasoning_effort, cache_salt, session, response_type;
-    int     stream, include_usage, want_logprobs, parallel_tool_calls, ignore_eos, return_progress, timings_per_token;
-    int64_t n, max_tokens, n_predict, min_tokens, top_k, seed, top_logprobs, id_slot;
-    double  temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty;
+    str model, reasoning_effort, cache_salt, session, response_type;
+    int stream, include_usage, want_logprobs, parallel_tool_calls, ignore_eos, return_progress, timings_per_token,
+        return_drafts;
+    int64_t           n, max_tokens, n_predict, min_tokens, top_k, seed, top_logprobs, id_slot;
+    double            temperature, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty;
     const json_value *messages, *stop, *stop_token_ids, *logit_bias, *tools, *tool_choice, *stream_options;
     /* Constraints of the response. */
     const json_value *response_format, *json_schema, *structured_outputs, *guided_json, *guided_choice;
@@ -113,11 +114,13 @@ typedef struct { /* POST /api/models/ID/park and unpark */
     int    wait;
 } park_fields;
 
-typedef struct { /* POST /api/bench */
+enum { BENCH_MAX_METHODS = 7, BENCH_MAX_PROMPTS = 64 }; /* all methods, and the base again as a control */
+typedef struct {                                        /* POST /api/bench */
     const json_value *concurrency, *methods;
     int64_t           prompt_tokens, output_tokens, requests, repeats, max_seconds;
     double            temperature;
     int               stream;
+    const json_value *prompts;
 } bench_fields;
 
 typedef struct {

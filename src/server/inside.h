@@ -47,6 +47,7 @@ struct server {
     watchdog              watchdog;
     live_sessions         sessions; /* the last texts of named conversations */
     double                notified; /* clock_s of the last watchdog message to the service manager */
+    struct results       *results;  /* results of benchmarks; NULL: it could not be opened */
     model_files          *files;    /* files of the engine, or of the last one; NULL: none was loaded */
 };
 

@@ -120,12 +120,30 @@ void live_put_drafts(json_writer *w, int64_t rounds, int64_t drafted, int64_t ac
     json_member_real(w, "acceptance_length", rounds ? 1 + ratio((double)accepted, (double)rounds) : 0);
 }
 
+static void put_counts(json_writer *w, const char *key, const int64_t *x, int n)
+{
+    json_key(w, key);
+    json_begin_array(w);
+    for (int i = 0; i < n; i++) json_put_int(w, x[i]);
+    json_end(w);
+}
+
+/* Writes the draft tokens by position, up to the last position that was tried. */
+static void put_positions(json_writer *w, const tandem_spec_counts *x)
+{
+    int n = TANDEM_MAX_DRAFT;
+    while (n > 0 && !x->tried_at[n - 1]) n--;
+    put_counts(w, "drafted_by_position", x->tried_at, n);
+    put_counts(w, "accepted_by_position", x->right_at, n);
+}
+
 static void put_speculation(json_writer *w, const tandem_stats *s, const live_sample *recent)
 {
     json_key(w, "speculation");
     json_begin_object(w);
     live_put_drafts(w, s->spec.rounds, s->spec.drafted, s->spec.accepted);
     json_member_int(w, "plain_rounds", s->spec.plain_rounds);
+    put_positions(w, &s->spec);
     json_key(w, "methods");
     json_begin_object(w);
     for (int m = TANDEM_SPEC_OFF + 1; m < TANDEM_SPEC_METHODS; m++) {
@@ -155,6 +173,32 @@ static void put_steps(json_writer *w, const tandem_stats *s)
     json_member_int(w, "prompt_rows", s->prompt_rows);
     json_member_real(w, "seconds", s->step_s);
     json_member_real(w, "busy_s", s->busy_s);
+    put_counts(w, "buckets", s->step_bucket, TANDEM_STEP_BUCKETS);
+    json_end(w);
+}
+
+/* Writes the phase of a response and its last rounds, each as [method, draft tokens, accepted ones]. */
+static void put_progress(json_writer *w, const tandem_job *j)
+{
+    engine_round    round[ENGINE_ROUNDS_MAX];
+    tandem_progress p;
+    int64_t         n_rounds;
+    int             n = engine_job_rounds(j, round, ENGINE_ROUNDS_MAX, &n_rounds);
+    tandem_job_progress(j, &p);
+    json_member_str(w, "phase", p.completion_tokens ? "decode" : "prefill");
+    json_member_int(w, "prompt_done", p.prompt_done);
+    json_member_int(w, "cached_tokens", p.cached_tokens);
+    json_member_real(w, "decode_s", p.decode_s);
+    json_member_int(w, "rounds", n_rounds);
+    json_key(w, "last_rounds");
+    json_begin_array(w);
+    for (int i = 0; i < n; i++) {
+        json_begin_array(w);
+        json_put_str(w, str_of(tandem_method_name((int)round[i].method)));
+        json_put_int(w, round[i].drafted);
+        json_put_int(w, round[i].accepted);
+        json_end(w);
+    }
     json_end(w);
 }
 
@@ -170,6 +214,7 @@ static void put_slots(json_writer *w, const server *s)
         json_member_int(w, "prompt_tokens", slot[i].prompt_tokens);
         json_member_int(w, "tokens", slot[i].tokens);
         json_member_real(w, "age_s", slot[i].age_s);
+        put_progress(w, slot[i].job);
         json_end(w);
     }
     json_end(w);
@@ -230,6 +275,7 @@ static void put_object(const server *s, double window_s, buf *out)
     put_speculation(&w, &st, &recent);
     put_steps(&w, &st);
     put_slots(&w, s);
+    metrics_put_latency(s->metrics, &w);
     put_process(&w, s);
     json_end(&w);
 }

@@ -670,3 +670,32 @@ void metrics_write(const metrics *m, const metrics_view *v, buf *out)
         put_own(&p, m, v, &no_sheet, &no_stats);
     buf_deinit(&p.model);
 }
+
+/* --- as JSON ------------------------------------------------------------------------------------*/
+static void put_json_histogram(json_writer *w, const char *key, const histogram *h, const bounds *b)
+{
+    json_key(w, key);
+    json_begin_object(w);
+    json_key(w, "bounds_s");
+    json_begin_array(w);
+    for (int i = 0; i < b->n; i++) json_put_real(w, b->at[i]);
+    json_end(w);
+    json_key(w, "counts");
+    json_begin_array(w);
+    for (int i = 0; i <= b->n; i++) json_put_int(w, h->count[i]);
+    json_end(w);
+    json_end(w);
+}
+
+void metrics_put_latency(const metrics *m, json_writer *w)
+{
+    static const struct {
+        const char    *key;
+        histogram_kind kind;
+    } shown[] = {{"first_token", H_FIRST_TOKEN}, {"between_tokens", H_BETWEEN_TOKENS}, {"total", H_TOTAL}};
+    json_key(w, "latency");
+    json_begin_object(w);
+    for (size_t i = 0; i < COUNT(shown); i++)
+        put_json_histogram(w, shown[i].key, &m->all.h[shown[i].kind], &histograms[shown[i].kind].bounds);
+    json_end(w);
+}

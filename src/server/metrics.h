@@ -17,6 +17,7 @@
 #include "http/http.h"
 #include "server/parts.h"
 #include "server/record.h"
+#include "json/json.h"
 
 typedef struct metrics metrics;
 metrics               *metrics_new(void);        /* never NULL */
@@ -52,5 +53,8 @@ typedef struct {
     int          streams;  /* open streams of /api/stats */
     model_parts  parts;
 } metrics_view;
+/* Writes the member "latency": histograms of the whole server, as bounds in seconds and counts. The last count is of
+ * values over all bounds. */
+void metrics_put_latency(const metrics *m, json_writer *w);
 void metrics_write(const metrics *m, const metrics_view *v, buf *out); /* appends the page */
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { NONE = -1, REASONING, CONTENT, CALLS, LOGPROBS }; /* indices of server_choice.part */
+enum { NONE = -1, REASONING, CONTENT, CALLS, LOGPROBS, DRAFTS }; /* indices of server_choice.part */
 
 /* --- log-probabilities --------------------------------------------------------------------------*/
 static void chat_on_token(server_choice *c, const tandem_token *x)
@@ -25,6 +25,30 @@ static void put_logprobs(reply *r, server_choice *c)
     }
 }
 
+/* --- drafts -------------------------------------------------------------------------------------*/
+static size_t count_chars(str text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < text.n; i++) n += ((unsigned char)text.s[i] & 0xC0) != 0x80;
+    return n;
+}
+
+static void note_draft(server_choice *c, str text)
+{
+    buf *b = &c->part[DRAFTS];
+    if (!c->reply->stream || !c->request->f.return_drafts || !text.n) return;
+    buf_printf(b, "%s[\"%s\",%zu]", b->n ? "," : "", tandem_method_name(c->drafted), count_chars(text));
+}
+
+/* Writes which tokens the text since the last event comes from, and who drafted them. */
+static void put_drafts(reply *r, server_choice *c)
+{
+    if (!c->part[DRAFTS].n) return;
+    buf_puts(&r->out, ",\"drafts\":[");
+    reply_put_part(r, c, DRAFTS);
+    buf_putc(&r->out, ']');
+}
+
 /* --- a stream -----------------------------------------------------------------------------------*/
 static void put_chunk(reply *r, server_choice *c, const char *before, int part, const char *after)
 {
@@ -36,6 +60,7 @@ static void put_chunk(reply *r, server_choice *c, const char *before, int part, 
 
 static void end_chunk(reply *r, server_choice *c, const char *reason)
 {
+    put_drafts(r, c);
     put_logprobs(r, c);
     completions_chunk_end(r, reason);
 }
@@ -148,12 +173,14 @@ static void chat_on_event(void *choice, const chat_event *ev)
     int part = part_of[ev->kind];
     if (r->stream && (part != c->open || ev->kind == CHAT_EVENT_CALL_NAME)) chat_flush(c);
     c->open = part;
-    if (ev->kind == CHAT_EVENT_CALL_NAME)
+    if (ev->kind == CHAT_EVENT_CALL_NAME) {
         begin_call(r, c, ev->text);
-    else if (ev->kind != CHAT_EVENT_CALL_DONE)
+    } else if (ev->kind != CHAT_EVENT_CALL_DONE) {
         buf_put_json_text(&c->part[part], ev->text);
-    else if (!r->stream)
+        note_draft(c, ev->text);
+    } else if (!r->stream) {
         buf_puts(&c->part[CALLS], by_functions(c) ? "\"" : "\"}}");
+    }
 }
 
 /* --- one object ---------------------------------------------------------------------------------*/

@@ -9,6 +9,7 @@
 #include "server/request_log.h"
 #include "server/sessions.h"
 #include "server/text.h"
+#include "server/ui.h"
 
 #include <stdio.h>
 
@@ -46,6 +47,8 @@ const route_info route_table[] = {
     {"GET", "/api/models/*", ROUTE_ADMIN, admin_model, 0, NULL},
     {"GET", "/api/routing", ROUTE_OPERATE, admin_routing, 0, NULL},
     {"GET", "/api/stats", ROUTE_OPERATE, live_endpoint, ADMIN_MAX_BODY, NULL},
+    {"GET", "/api/bench", ROUTE_OPERATE, bench_list, 0, NULL},
+    {"GET", "/api/costs", ROUTE_OPERATE, admin_costs, 0, NULL},
     {"POST", "/api/bench", ROUTE_OPERATE, bench_endpoint, ADMIN_MAX_BODY, NULL},
     {"GET", "/api/sessions", ROUTE_KEY, sessions_list, 0, NULL},
     {"POST", "/api/sessions/*/save", ROUTE_KEY, sessions_save, SESSIONS_MAX_BODY, NULL},
@@ -68,8 +71,10 @@ const route_info route_table[] = {
     {"POST", "/api/blobs/*", ROUTE_KEY, ollama_no_files, 0, &reply_ollama},
     {"GET", "/", ROUTE_KEY, endpoint_page, 0, NULL},
     {"GET", "/page.css", ROUTE_KEY, endpoint_page, 0, NULL},
-    {"GET", "/favicon.svg", ROUTE_KEY, endpoint_page, 0, NULL},
-    {"GET", "/favicon.ico", ROUTE_KEY, endpoint_page, 0, NULL},
+    {"GET", "/favicon.svg", ROUTE_OPEN, endpoint_page, 0, NULL},
+    {"GET", "/favicon.ico", ROUTE_OPEN, endpoint_page, 0, NULL},
+    {"GET", "/ui/", ROUTE_OPEN, endpoint_ui, 0, NULL},
+    {"GET", "/ui/*", ROUTE_OPEN, endpoint_ui, 0, NULL},
 };
 const int n_routes = (int)COUNT(route_table);
 

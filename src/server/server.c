@@ -8,6 +8,7 @@
 #include "server/notify.h"
 #include "server/request_log.h"
 #include "server/route.h"
+#include "store/results.h"
 
 #include <assert.h>
 #include <signal.h>
@@ -258,8 +259,17 @@ static void close_server(server *s)
     life_end(s);
     live_sessions_deinit(&s->sessions);
     metrics_free(s->metrics);
+    results_close(s->results);
     keys_free(s->access.api);
     keys_free(s->access.admin);
+}
+
+/* The server serves also without the results of earlier benchmarks. */
+static void open_results(server *s)
+{
+    err e = {0};
+    if (!results_open(&s->results, s->opt->state_dir, &e))
+        log_event(LOG_WARN, "bench", "%s; results of benchmarks are not kept", e.text);
 }
 
 bool server_run(const server_options *o, err *e)
@@ -276,6 +286,7 @@ bool server_run(const server_options *o, err *e)
         take_signals(&before, &s);
         log_event(LOG_INFO, "memory", "memory limits: %zu MB for requests, %zu MB for their bodies",
                   o->max_held_bytes / 1000000, o->http.max_bodies / 1000000);
+        open_results(&s);
         life_begin(&s);
         http_run(s.http);
         begin_closing();

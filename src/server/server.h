@@ -38,6 +38,7 @@ typedef struct {
     const char        *settings_path; /* settings file for changes while the model is parked; NULL: none */
     bool               no_ollama;     /* do not serve Ollama's endpoints */
     bool               sessions;      /* the engine has a directory for sessions */
+    const char        *state_dir;     /* directory of the results of benchmarks; NULL: they live in memory */
     /* The process exits after server_run: SIGTERM and SIGINT stay handled until then. */
     bool exits_next;
 } server_options;

@@ -51,9 +51,10 @@ void status_props(const status_view *v, buf *out);                            /*
 
 /* A response that has a lane. */
 typedef struct {
-    const char *request_id;
-    int64_t     prompt_tokens, tokens; /* tokens: of the response, polled so far */
-    double      age_s;                 /* since the head of the request arrived */
+    const char       *request_id;
+    int64_t           prompt_tokens, tokens; /* tokens: of the response, polled so far */
+    double            age_s;                 /* since the head of the request arrived */
+    const tandem_job *job;
 } slot_view;
 /* Lists all lanes, lanes in use first. need_idle: fails with 503 when all are in use. */
 bool status_slots(const status_view *v, const slot_view *slot, size_t n, bool need_idle, buf *out, server_error *why);

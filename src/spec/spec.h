@@ -206,6 +206,8 @@ spec_lane_text spec_lane_committed(const spec_lane *l);
  * to the likeliest tokens. */
 typedef struct {
     int           n;       /* 0: the step ran a part of the prompt and decided nothing, or there is a problem */
+    spec_method   method;  /* method of the draft tokens, of which the first n - 1 of `token` were accepted */
+    int           n_draft; /* draft tokens that the step verified; 0: none, and method is SPEC_OFF */
     const char   *problem; /* why no token can be decided: the caller must end the request; NULL: no problem */
     err_code      problem_code;
     int32_t       token[1 + DRAFT_MAX];

@@ -102,6 +102,8 @@ static void accept_path(const spec *s, spec_lane *l)
 {
     l->n_path      = 0;
     l->out.problem = NULL;
+    l->out.n_draft = l->tree.n - 1;
+    l->out.method  = l->out.n_draft ? l->plan.method : SPEC_OFF;
     if (l->guide && s->lost[l->first_want])
         set_problem(l, l->lost.code, l->lost.text);
     else if (s->pick[l->first_want] < 0)
