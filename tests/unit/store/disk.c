@@ -7,10 +7,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -433,3 +435,138 @@ TEST_LONG(disk_survives_kill_9)
     disk_close(d, 60);
     mem_free(acked);
 }
+
+/* --- several processes, full and read-only disks ------------------------------------------------*/
+/* Runs fn in another process. Returns its exit status; 255: it was killed. */
+static int run_apart(test_case *t, int (*fn)(test_case *t, int number), int number, bool wait, pid_t *pid)
+{
+    int status;
+    *pid = fork();
+    if (*pid == 0) _exit(fn(t, number));
+    if (!wait) return 0;
+    waitpid(*pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+static char shared_dir[4096];
+
+/* Saves and finds entries, far more than there is room for. Returns 1 when an entry has other bytes or none was found. */
+static int use_shared(test_case *t, int number)
+{
+    uint64_t     seed = (uint64_t)number + 1;
+    int          n = test_full() ? 2000 : 200, found = 0, written = 0;
+    disk        *d;
+    disk_options o = {.dir = shared_dir, .max_bytes = 200000};
+    if (!disk_open(&d, &o, NULL)) return 2;
+    for (int i = 0; i < n; i++) {
+        int text = 1 + (int)(test_rand(&seed) % 60), pages = 1 + (int)(test_rand(&seed) % 2);
+        written += save(d, text, pages, 5000);
+        found += find(t, d, text, 2) > 0;
+    }
+    disk_close(d, 60);
+    return !found || !written || t->n_failed;
+}
+
+/* Three processes add, find and evict the same entries at the same time. */
+TEST_LONG(disk_is_shared_by_processes)
+{
+    enum { PROCESSES = 3 };
+    pid_t      pid[PROCESSES];
+    int        status;
+    disk      *d;
+    disk_stats st;
+    snprintf(shared_dir, sizeof shared_dir, "%s", dir_path("processes"));
+    for (int i = 0; i < PROCESSES; i++) run_apart(t, use_shared, i, false, &pid[i]);
+    for (int i = 0; i < PROCESSES; i++) {
+        waitpid(pid[i], &status, 0);
+        CHECK_MSG(WIFEXITED(status) && WEXITSTATUS(status) == 0, "process %d: status %x", i, status);
+    }
+    if (!open_disk(t, &d, shared_dir, 200000)) return;
+    disk_get_stats(d, &st);
+    CHECK(st.bytes <= 200000 && st.entries > 0);
+    CHECK_INT(count_files(t, shared_dir), st.entries);
+    for (int i = 1; i <= 60; i++) find(t, d, i, 2);
+    disk_close(d, 60);
+}
+
+enum { NOT_PERMITTED = 77 };
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    if (!f) return;
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Mounts an empty file system of 1 MB at shared_dir, in name spaces of this process. */
+static bool mount_small(void)
+{
+    char map[64];
+    snprintf(map, sizeof map, "0 %u 1", (unsigned)getuid());
+    if (unshare(CLONE_NEWNS) != 0) {
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+        write_text("/proc/self/setgroups", "deny");
+        write_text("/proc/self/uid_map", map);
+    }
+    mkdir(shared_dir, 0700);
+    return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("small", shared_dir, "tmpfs", 0, "size=1m,mode=0700") == 0;
+}
+
+static int use_full_disk(test_case *t, int number)
+{
+    disk        *d;
+    disk_stats   st;
+    disk_options o    = {.dir = shared_dir, .max_bytes = 1 << 30};
+    int          last = 0;
+    (void)number;
+    if (!mount_small()) return NOT_PERMITTED;
+    if (!disk_open(&d, &o, NULL)) return 2;
+    test_listen_begin(false);
+    while (last < 200 && save(d, last + 1, 1, 20000)) last++;
+    const char *log = test_listen_end();
+    CHECK(last > 5 && last < 60 && strstr(log, "nothing is written for"));
+    CHECK(strstr(log, "No space left on device") || strstr(log, "disk is full"));
+    CHECK(!save(d, 1000, 1, 100)); /* writing pauses */
+    for (int i = 1; i <= last; i++) CHECK_INT(find(t, d, i, 1), 1);
+    CHECK_INT(find(t, d, last + 1, 1), 0);
+    disk_get_stats(d, &st);
+    CHECK(st.failures == 1 && st.entries == last);
+    CHECK_INT(count_files(t, shared_dir), last);
+    disk_close(d, 60);
+    if (!CHECK(disk_open(&d, &o, NULL))) return 1; /* a start with a full disk */
+    CHECK_INT(find(t, d, 1, 1), 1);
+    disk_close(d, 60);
+    return t->n_failed > 0;
+}
+
+static int use_read_only_disk(test_case *t, int number)
+{
+    disk        *d;
+    err          e = {0};
+    disk_options o = {.dir = shared_dir, .max_bytes = 1 << 30};
+    (void)number;
+    if (!mount_small()) return NOT_PERMITTED;
+    if (!disk_open(&d, &o, NULL)) return 2;
+    CHECK(save(d, 1, 1, 1000));
+    disk_close(d, 60);
+    if (mount("small", shared_dir, NULL, MS_REMOUNT | MS_RDONLY, NULL) != 0) return NOT_PERMITTED;
+    CHECK_FAILS(disk_open(&d, &o, &e), e, "cannot use the cache directory");
+    CHECK(d == NULL);
+    return t->n_failed > 0;
+}
+
+static void check_mounted(test_case *t, const char *name, int (*fn)(test_case *t, int number))
+{
+    pid_t pid;
+    snprintf(shared_dir, sizeof shared_dir, "%s", dir_path(name));
+    int status = run_apart(t, fn, 0, true, &pid);
+    if (status == NOT_PERMITTED)
+        test_skip(t, "a file system cannot be mounted here");
+    else
+        CHECK_INT(status, 0);
+}
+
+TEST(disk_goes_on_when_it_is_full) { check_mounted(t, "small", use_full_disk); }
+TEST(disk_that_is_read_only_is_refused_with_a_sentence) { check_mounted(t, "fixed", use_read_only_disk); }
