@@ -3,7 +3,8 @@
 
 #include <sys/epoll.h>
 
-enum { LINGER_S = 2, PROBE_AFTER_S = 2, PROBE_EVERY_S = 15, KEPT_OUT_BYTES = 16 << 10 };
+enum { LINGER_S = 2, PROBE_EVERY_S = 15, KEPT_OUT_BYTES = 16 << 10 };
+#define PROBE_AFTER_S 0.25
 
 /* --- lists ---------------------------------------------------------------------------------------- */
 static void link_in(conn *c)

@@ -2,33 +2,34 @@
 
 #include "base/mem.h"
 #include "server/inside.h"
+#include "server/route.h"
 
 #define UI_FILE(name, file, etag) extern const char name[], name##_end[];
 #include "server/web/files.inc"
 #undef UI_FILE
 
-static const char *type_of(const char *path)
+static const char *type_of(const char *name)
 {
-    if (str_ends(str_of(path), ".js")) return "text/javascript; charset=utf-8";
-    return str_ends(str_of(path), ".css") ? "text/css; charset=utf-8" : "text/html; charset=utf-8";
+    if (str_ends(str_of(name), ".js")) return "text/javascript; charset=utf-8";
+    return str_ends(str_of(name), ".css") ? "text/css; charset=utf-8" : "text/html; charset=utf-8";
 }
 
-ui_file ui_find(str path)
+ui_file ui_find(str name)
 {
     const struct {
-        const char *path, *etag, *from, *to;
+        const char *name, *etag, *from, *to;
     } files[] = {
-#define UI_FILE(name, file, etag) {"/ui/" file, "\"" etag "\"", name, name##_end},
+#define UI_FILE(name, file, etag) {file, "\"" etag "\"", name, name##_end},
 #include "server/web/files.inc"
 #undef UI_FILE
     };
-    if (str_is(path, "/ui/")) path = STR("/ui/index.html");
+    if (!name.n) name = STR("index.html");
     for (size_t i = 0; i < COUNT(files); i++)
-        if (str_is(path, files[i].path))
-            return (ui_file){.type    = type_of(files[i].path),
+        if (str_is(name, files[i].name))
+            return (ui_file){.type    = type_of(files[i].name),
                              .etag    = files[i].etag,
                              .body    = {files[i].from, (size_t)(files[i].to - files[i].from)},
-                             .is_page = str_ends(path, ".html")};
+                             .is_page = str_ends(name, ".html")};
     return (ui_file){0};
 }
 
@@ -40,7 +41,7 @@ bool ui_is_known(str if_none_match, const char *etag)
 void endpoint_ui(server *s, server_call *c)
 {
     http_field f[SERVER_MAX_FIELDS + 8];
-    ui_file    file = ui_find(http_call_request(c->http)->path);
+    ui_file    file = ui_find(route_name(c));
     int        n    = call_headers(s, c, f);
     if (!file.type) {
         server_error why;

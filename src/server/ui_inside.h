@@ -14,7 +14,7 @@ typedef struct {
     str         body;
     bool        is_page; /* the page itself */
 } ui_file;
-ui_file ui_find(str path); /* such as "/ui/", which is the page */
+ui_file ui_find(str name); /* path below "/ui/"; empty: the page */
 /* Returns whether a field If-None-Match lists the etag. */
 bool ui_is_known(str if_none_match, const char *etag);
 #endif

@@ -132,7 +132,7 @@ TEST(http_deadline_probes_of_half_closed_clients)
     fd      = hall_arrive(&h, &from, hall_whole);
     shutdown(fd, SHUT_WR);
     http_conn_event(h.s->first, EPOLLRDHUP);
-    check_ends(t, &h, fd, 1.9, -1, 100);
+    check_ends(t, &h, fd, 0.2, -1, 100);
     hall_read(fd);
     check_ends(t, &h, fd, 14.7, -1, 100);
     hall_read(fd);

@@ -426,7 +426,7 @@ TEST(server_keeps_a_silent_stream_alive)
     r.engine_opt.n_ctx = 4096;
     r.opt.ping_s       = 0; /* at every tick: answers never pause for long here */
     rig_start(&r);
-    rig_post(&r, path, story(body, NANO_SLOW ? 200 : 1000, ""), &a);
+    rig_post(&r, path, story(body, NANO_SLOW ? 200 : 4000, ""), &a);
     CHECK(a.complete && strstr(a.body.p, "\n\n: ping\n\ndata: "));
     rig_reply_deinit(&a);
     rig_stop(&r);

@@ -48,9 +48,10 @@ static const char *const everything[][2] = {
     {"POST", "/apply-template"},      {"GET", "/ready"},        {"GET", "/version"},   {"GET", "/v1/models"},
     {"GET", "/v1/models/nano"},       {"GET", "/props"},        {"GET", "/slots"},     {"GET", "/api/drain"},
     {"DELETE", "/api/drain"},         {"GET", "/metrics"},      {"GET", "/"},          {"GET", "/page.css"},
-    {"GET", "/favicon.ico"},          {"GET", "/no/such/path"}, {"DELETE", "/props"}};
+    {"GET", "/no/such/path"},         {"DELETE", "/props"}};
 
-TEST(server_keys_guard_all_but_health)
+/* The dashboard's files hold no data; the page asks for a key. */
+TEST(server_keys_guard_all_but_health_and_the_dashboard)
 {
     server_rig r;
     rig_reply  a;
@@ -60,6 +61,8 @@ TEST(server_keys_guard_all_but_health)
     r.opt.admin_key_file = key_file(path[1], "admin.keys", "root", "boss");
     rig_start(&r);
     CHECK_INT(status_of(&r, "GET", "/health", ""), 200);
+    CHECK_INT(status_of(&r, "GET", "/ui/", ""), 200);
+    CHECK_INT(status_of(&r, "GET", "/favicon.ico", ""), 200);
     for (size_t i = 0; i < COUNT(everything); i++) {
         const char *method = everything[i][0], *at = everything[i][1];
         bool        admin = !strcmp(at, "/slots") || !strcmp(at, "/api/drain");

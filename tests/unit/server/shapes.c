@@ -29,10 +29,11 @@ static void put_shape(const json_value *v, buf *out)
     buf_putc(out, '}');
 }
 
-#define GUESSES "rounds drafted accepted acceptance_rate acceptance_length"
-#define METHOD  "{" GUESSES " recent_drafted recent_accepted}"
-#define SPREAD  "{mean median p95}"
-#define PART    "id role path family fingerprint state error"
+#define GUESSES   "rounds drafted accepted acceptance_rate acceptance_length"
+#define METHOD    "{" GUESSES " recent_drafted recent_accepted}"
+#define SPREAD    "{mean median p95}"
+#define HISTOGRAM "{bounds_s[] counts[]}"
+#define PART      "id role path family fingerprint state error"
 
 TEST(server_replies_have_all_their_members)
 {
@@ -72,7 +73,8 @@ TEST(server_replies_have_all_their_members)
          "acceptance rounds "
          "seconds tokens_per_s route_changes} drafters{dflash mtp}}]}"},
         {"POST", "/api/bench", "{\"methods\":[\"dflash\"],\"prompt_tokens\":60,\"output_tokens\":8,\"requests\":1}",
-         "{object id model prompt_tokens output_tokens requests repeats temperature complete same_text others seconds "
+         "{object id model prompt_tokens prompts output_tokens requests repeats temperature complete same_text others "
+         "seconds "
          "cells[{concurrency method answers failed tokens tokens_per_s ratio tokens_per_s_each[] "
          "decode_tokens_per_s" SPREAD " ttft_s" SPREAD " " GUESSES " plain_rounds reasons methods{dflash{" GUESSES
          "}}}]}"},
@@ -83,9 +85,11 @@ TEST(server_replies_have_all_their_members)
          "stop_string length cancelled timeout error}} tokens{prompt cached completion} kv{bytes pinned_bytes "
          "reserved_bytes cached_bytes pressure prefix_hits prefix_misses prefix_evicted stored_bytes parked_bytes "
          "stored_hits "
-         "stored_misses} speculation{" GUESSES " plain_rounds methods{dflash" METHOD " tree" METHOD " mtp" METHOD
+         "stored_misses} speculation{" GUESSES
+         " plain_rounds drafted_by_position[] accepted_by_position[] methods{dflash" METHOD " tree" METHOD " mtp" METHOD
          " ngram" METHOD " grammar" METHOD
-         "} routes} steps{steps failed rows prompt_rows seconds busy_s} slots process{resident_bytes held_bytes "
+         "} routes} steps{steps failed rows prompt_rows seconds busy_s buckets[]} slots latency{first_token" HISTOGRAM
+         " between_tokens" HISTOGRAM " total" HISTOGRAM "} process{resident_bytes held_bytes "
          "uptime_s} "
          "http{connections calls accepted refused bytes_in bytes_out stats_streams}}"},
     };

@@ -13,7 +13,7 @@ static bool has(str text, const char *part) { return memmem(text.s, text.n, part
 /* --- files --------------------------------------------------------------------------------------*/
 TEST(server_ui_files_are_all_here)
 {
-    ui_file page = ui_find(STR("/ui/"));
+    ui_file page = ui_find(STR(""));
     char    path[128];
     int     n = 0;
     CHECK(page.type && str_starts(str_of(page.type), "text/html"));
@@ -22,14 +22,14 @@ TEST(server_ui_files_are_all_here)
     CHECK(!has(page.body, "http://") && !has(page.body, "https://"));
     for (const char *at = page.body.s; (at = memmem(at, (size_t)(page.body.s + page.body.n - at), "=\"/ui/", 6));
          at++) {
-        snprintf(path, sizeof path, "%.*s", (int)strcspn(at + 2, "\""), at + 2);
+        snprintf(path, sizeof path, "%.*s", (int)strcspn(at + 6, "\""), at + 6);
         ui_file f = ui_find(str_of(path));
         CHECK_MSG(f.type && f.body.n > 1000, "there is no %s", path);
         CHECK(f.etag[0] == '"' && f.etag[strlen(f.etag) - 1] == '"' && strcmp(f.etag, page.etag) != 0);
         n++;
     }
     CHECK_INT(n, 2); /* a script and a style sheet */
-    CHECK(!ui_find(STR("/ui")).type && !ui_find(STR("/ui/none.js")).type && !ui_find(STR("")).type);
+    CHECK(!ui_find(STR("/ui/")).type && !ui_find(STR("none.js")).type);
 }
 
 TEST(server_ui_etags)
