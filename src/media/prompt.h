@@ -19,7 +19,7 @@ enum {
     MEDIA_BUDGETS     = 8,
 };
 
-/* What a model accepts, and how a prompt refers to it. Constants of an open model. */
+/* Describes the media that a model accepts, and how a prompt refers to them. Constants of an open model. */
 typedef struct {
     patch_rule image, video; /* image.max_cells: the default budget; video.max_cells: that of a frame */
     frame_rule frames;       /* frames.max_frames: the model's own maximum, which a setting may lower */
@@ -34,12 +34,12 @@ typedef struct {
     bool    is_video;
     int     width, height;             /* pixels, as patch_target_size chose them; n == patch_cells */
     picture frames[MEDIA_STEP_FRAMES]; /* patch_rule.frames pictures of this size; a still picture: only the first */
-    uint8_t hash[MEDIA_HASH];          /* of kind, size and pixels: equal spans have equal soft tokens */
+    uint8_t hash[MEDIA_HASH];          /* SHA-256 of kind, size and pixels: equal spans have equal soft tokens */
 } media_span;
 
 typedef struct media_prompt media_prompt;
 
-/* Makes a prompt of n spans in ascending order, which do not overlap. Takes over the pixels, and computes the hashes. */
+/* Makes a prompt of n spans in ascending order, which do not overlap. Takes over their pixels, and hashes them. */
 media_prompt     *media_prompt_new(media_span *spans, int n);
 media_prompt     *media_prompt_share(media_prompt *m);       /* accepts NULL; returns m */
 void              media_prompt_drop(media_prompt *m);        /* accepts NULL; frees it with the last reference */
