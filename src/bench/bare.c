@@ -6,7 +6,7 @@
 
 bool bare_open(opened_model *g, generate_flags *f, err *e)
 {
-    if (!cli_open_loop(g, &f->engine, e) || !cli_resolve_drafters(&f->draft, f->engine.path, e)) return false;
+    if (!cli_open_loop(g, &f->engine, e) || !cli_resolve_drafters(&f->draft, f->engine.path, NULL, e)) return false;
     cli_add_drafters(g, &f->draft, f->engine.kv.types.draft);
     return true;
 }

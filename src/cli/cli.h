@@ -47,6 +47,8 @@ const char *cli_path_name(const char *path); /* in messages: the path, or for a 
 const char *cli_id(const char *path); /* name on a server: the last part of the path, or a name for parts of nano */
 const char *cli_shown_path(const char *path); /* as the user wrote it: "nano" for nano's parts */
 
+bool cli_unpack_drafters(const char *out[2], err *e); /* the paths of nano's DFlash drafter and of its assistant */
+
 /* The types of K and V that the options give. The parsers keep those of sliding layers and of drafters in step with
  * --kv until they are given. dest: kv_flags. */
 typedef struct {
@@ -114,8 +116,10 @@ bool cli_open_loop(opened_model *m, const engine_options *opt, err *e);
 
 /* Sources of drafters. */
 typedef struct {
-    opt_list    paths; /* as given: files, directories, nano */
-    str         image; /* one more, a GGUF file in memory, and its name */
+    opt_list    paths;           /* as given: files, directories, nano, auto; replaced by cli_resolve_drafters */
+    bool        search;          /* no path is given: as auto */
+    bool        resolved, found; /* set by cli_resolve_drafters; found: the paths were not given */
+    str         image;           /* one more, a GGUF file in memory, and its name */
     const char *image_name;
     int         n_ctx;    /* as drafter_options.n_ctx */
     int         quantise; /* index into open_draft_quants */
@@ -127,8 +131,8 @@ typedef struct {
 /* clang-format off */
 #define OPT_DRAFT(f)                                                                                                   \
     {.name = "draft", .kind = OPT_LIST, .dest = &(f).paths, .arg = "DRAFTER",                                          \
-     .help = "DFlash drafter or MTP assistant (one of each may be given); nano (default for nano: its own); mtp: the "   \
-             "model's own MTP head"},                                                                                  \
+     .help = "DFlash drafter or MTP assistant (one of each may be given); mtp: the model's own MTP head; nano: nano's; "  \
+             "auto: what lies next to the model and fits (default of run, chat, serve and daemon); none"},             \
     {.name = "draft-ctx", .kind = OPT_INT, .dest = &(f).n_ctx, .arg = "N", .min = 64, .max = 1 << 24,                  \
      .help = "context of a DFlash drafter in positions (default: its trained length, else 4096)"},              \
     {.name = "draft-quant", .kind = OPT_CHOICE, .dest = &(f).quantise, .arg = "TYPE",                                  \
@@ -140,9 +144,11 @@ typedef struct {
  * logged as a warning. Returns how many were added. */
 int cli_add_drafters(opened_model *m, const draft_options *d, cache_types kv_type);
 /* Replaces each "nano" in d->paths by the paths of the two built-in drafters, and "mtp" by `model`, the resolved path
- * of the model. If no path is given and the model is nano, adds its two. Fails if there are then more than
- * OPT_LIST_MAX paths. */
-bool cli_resolve_drafters(draft_options *d, const char *model, err *e);
+ * of the model. If no path is given and the model is nano, adds its two. "auto", and no path with d->search, are
+ * replaced by the drafters that find_drafters takes; each that it found is logged. "none" leaves none. Later calls do
+ * nothing. files: those of the model; NULL: opened when they are needed. Fails if there are more than OPT_LIST_MAX
+ * paths, and if "auto" or "none" is not the only one. */
+bool cli_resolve_drafters(draft_options *d, const char *model, const checkpoint *files, err *e);
 
 /* A progress bar on stderr for work that takes over a second. Shows nothing if stderr is not a terminal. */
 typedef struct {

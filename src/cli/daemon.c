@@ -110,7 +110,7 @@ static int run_daemon(daemon_io *io)
     err            e = {0};
     daemon_options o = {.open = open_engine, .max_waiting = flags.queue};
     if (!cli_resolve_model(&flags.service.engine.path, &e) ||
-        !cli_resolve_drafters(&flags.service.draft, flags.service.engine.path, &e))
+        !cli_resolve_drafters(&flags.service.draft, flags.service.engine.path, NULL, &e))
         return cli_fail(&e);
     return flags.lines ? run_lines(io, &o) : daemon_run(io, &o);
 }

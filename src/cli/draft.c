@@ -179,7 +179,8 @@ static void close_all(work *w)
 static bool resolve_drafter(err *e)
 {
     draft_options d = {.paths = {.item = {flags.drafter}, .n = 1}};
-    if (!cli_resolve_drafters(&d, flags.engine.path, e)) return false;
+    if (!cli_resolve_drafters(&d, flags.engine.path, NULL, e)) return false;
+    if (!d.paths.n) return err_set(e, ERR_INPUT, "there is no drafter: --draft is %s", flags.drafter);
     flags.drafter = d.paths.item[0];
     return true;
 }

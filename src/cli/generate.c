@@ -46,8 +46,8 @@ bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
     stop_match  m;
     stop_init(&m);
     if (!parse_bias(f->bias, bias, &n, &e)) return opt_usage(usage, "--logit-bias: %s", e.text), false;
-    if (needs_drafter(f) && !f->draft.paths.n && f->engine.path && strcmp(f->engine.path, "nano") != 0)
-        return opt_usage(usage, "--spec %s needs a drafter: give --draft", spec_method_names[f->method]), false;
+    if (needs_drafter(f) && f->draft.paths.n == 1 && !strcmp(f->draft.paths.item[0], "none"))
+        return opt_usage(usage, "--spec %s needs a drafter, and --draft is none", spec_method_names[f->method]), false;
     for (int i = 0; i < f->draft.paths.n; i++)
         if (!f->draft.paths.item[i][0]) return opt_usage(usage, "--draft is empty"), false;
     for (int i = 0; i < f->stops.n; i++)
@@ -139,10 +139,8 @@ static void set_options(tandem_options *o, generate_flags *f)
     o->n_settings  = (int)COUNT(alone);
 }
 
-bool generate_add_drafters(tandem_options *o, draft_options *d, const char *model, tandem_drafter room[OPT_LIST_MAX],
-                           err *e)
+void generate_set_drafters(tandem_options *o, const draft_options *d, tandem_drafter room[OPT_LIST_MAX])
 {
-    if (!cli_resolve_drafters(d, model, e)) return false;
     o->drafters   = room;
     o->n_drafters = d->paths.n;
     for (int i = 0; i < d->paths.n; i++)
@@ -151,7 +149,18 @@ bool generate_add_drafters(tandem_options *o, draft_options *d, const char *mode
                                    .quantise = d->quantise_given ? open_draft_quants[d->quantise] : NULL,
                                    .n_ctx    = d->n_ctx,
                                    .lazy     = d->lazy};
-    return true;
+}
+
+/* Resolves the drafters, unless the method needs none, and chooses the method if none was given. */
+static bool choose_drafters(generate_flags *f, const checkpoint *files, err *e)
+{
+    if (f->method_given && (f->method == SPEC_OFF || f->method == SPEC_NGRAM)) return true;
+    f->draft.search = true;
+    if (!cli_resolve_drafters(&f->draft, f->engine.path, files, e)) return false;
+    if (!f->method_given) f->method = f->draft.paths.n ? SPEC_AUTO : SPEC_OFF;
+    return !needs_drafter(f) || f->draft.paths.n ||
+           err_set(e, ERR_INPUT, "--spec %s needs a drafter: none was found next to the model, give --draft",
+                   spec_method_names[f->method]);
 }
 
 bool generate_open(tandem **out, generate_flags *f, const checkpoint *files, const char *need_tok, err *e)
@@ -160,11 +169,10 @@ bool generate_open(tandem **out, generate_flags *f, const checkpoint *files, con
     tandem_options o;
     tandem_info    info;
     progress_bar   bar;
-    bool           nano = cli_is_nano(f->engine.path);
-    if (!f->method_given) f->method = f->draft.paths.n || nano ? SPEC_AUTO : SPEC_OFF;
+    *out = NULL;
+    if (!choose_drafters(f, files, e)) return false;
     set_options(&o, f);
-    bool drafts = f->method != SPEC_OFF && f->method != SPEC_NGRAM;
-    if (drafts && !generate_add_drafters(&o, &f->draft, f->engine.path, drafters, e)) return false;
+    if (f->method != SPEC_OFF && f->method != SPEC_NGRAM) generate_set_drafters(&o, &f->draft, drafters);
     o.progress     = progress_show;
     o.progress_ctx = &bar;
     progress_start(&bar, "loading");

@@ -110,10 +110,8 @@ typedef struct {
     tandem_result result; /* result of the last response that ended */
 } generator;              /* must not move after generator_init */
 
-/* Resolves the drafters of the flags and sets them in tandem_options. o borrows d and `room`, which must live until the
- * engine is open. */
-bool generate_add_drafters(tandem_options *o, draft_options *d, const char *model, tandem_drafter room[OPT_LIST_MAX],
-                           err *e);
+/* Sets resolved drafters in tandem_options. o borrows d and `room`, which must live until the engine is open. */
+void generate_set_drafters(tandem_options *o, const draft_options *d, tandem_drafter room[OPT_LIST_MAX]);
 /* Opens an engine with one lane for the model of f->engine, whose path is resolved, and its drafters. Shows a progress
  * bar. Sets the method in f if the user gave none: auto with a drafter, else off. files, need_tok: as in engine_extra.
  * Close *out with tandem_close; it is NULL on failure. */

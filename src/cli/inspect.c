@@ -1,6 +1,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "model/family.h"
+#include "model/find_drafters.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -171,6 +172,19 @@ static void print_template(const chat_format *f, const checkpoint *cp)
     buf_deinit(&text);
 }
 
+/* Prints the drafters that --draft auto takes or passes over. */
+static void print_drafters(const checkpoint *cp)
+{
+    int            n   = 0;
+    found_drafter *all = find_drafters(cp, &n);
+    for (int i = 0; i < n; i++) {
+        printf("%-12s ", i ? "" : "drafters");
+        print_name(str_of(all[i].path));
+        printf("\n%15s%s\n", "", all[i].why);
+    }
+    mem_free(all);
+}
+
 static void print_not_runnable(void)
 {
     printf("to run       not supported alone: only");
@@ -195,9 +209,10 @@ static bool inspect(const char *path, err *e)
     print_types(cp->tensors);
     if (!f)
         print_not_runnable();
-    else if (f->describe(&c, cp, &flags.engine.kv.types, &why))
+    else if (f->describe(&c, cp, &flags.engine.kv.types, &why)) {
         print_summary(cp, &c);
-    else
+        if (!cli_is_nano(path)) print_drafters(cp);
+    } else
         printf("to run       not possible: %s\n", why.text);
     print_tokenizer(cp);
     print_template((f ? f : model_families[0])->chat, cp);

@@ -64,17 +64,4 @@ const char *cli_path_name(const char *path) { return part_name(path) ? part_name
 const char *cli_id(const char *path) { return part_name(path) ? part_name(path) : file_name(path); }
 const char *cli_shown_path(const char *path) { return part_name(path) ? "nano" : path; }
 
-bool cli_resolve_drafters(draft_options *d, const char *model, err *e)
-{
-    opt_list given = d->paths;
-    if (given.n == 0 && cli_is_nano(model)) given = (opt_list){.item = {"nano"}, .n = 1};
-    d->paths.n = 0;
-    for (int i = 0; i < given.n; i++) {
-        bool nano = strcmp(given.item[i], "nano") == 0;
-        if (d->paths.n + 1 + nano > OPT_LIST_MAX) return err_set(e, ERR_INPUT, "there are too many drafters");
-        if (!nano) d->paths.item[d->paths.n++] = strcmp(given.item[i], "mtp") == 0 ? model : given.item[i];
-        for (int k = DFLASH; nano && k <= MTP; k++)
-            if (!unpack(k, &d->paths.item[d->paths.n++], e)) return false;
-    }
-    return true;
-}
+bool cli_unpack_drafters(const char *out[2], err *e) { return unpack(DFLASH, &out[0], e) && unpack(MTP, &out[1], e); }

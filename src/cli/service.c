@@ -53,9 +53,10 @@ bool service_open(tandem **out, service_flags *f, const service_extra *x, err *e
     tandem_drafter drafters[OPT_LIST_MAX];
     tandem_options o;
     set_options(&o, f, x);
-    if (!generate_add_drafters(&o, &f->draft, f->engine.path, drafters, e)) return false;
+    if (!cli_resolve_drafters(&f->draft, f->engine.path, x->engine.files, e)) return false;
+    generate_set_drafters(&o, &f->draft, drafters);
     for (int i = 0; i < o.n_drafters; i++) {
-        drafters[i].required = true;
+        drafters[i].required = !f->draft.found;
         drafters[i].name     = cli_id(drafters[i].path);
         drafters[i].shown    = cli_shown_path(drafters[i].path);
     }

@@ -17,7 +17,7 @@ typedef struct {
 
 #define SERVICE_DEFAULTS                                                                                               \
     {                                                                                                                  \
-        .engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)} }                                                          \
+        .engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}}, .draft = {.search = true }                               \
     }
 
 /* The entries of an option table for the flags in `f`. */

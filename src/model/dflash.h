@@ -5,5 +5,6 @@
 #include "model/drafter.h"
 
 bool dflash_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e); /* drafter_open */
+bool dflash_fits(const checkpoint *c, const target_shape *t, err *e);               /* as drafter_fits */
 size_t dflash_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt); /* as drafter_kv_bytes */
 #endif

@@ -109,10 +109,8 @@ bool dflash_load_all(dflash *m, binder *b, err *e)
 }
 
 /* --- does it fit the target? --------------------------------------------------------------------*/
-static bool fit_captures(dflash *m, err *e)
+static bool fit_captures(dflash_config *c, const target_shape *t, err *e)
 {
-    dflash_config *c = &m->c;
-    const target  *t = m->d.t;
     if (!c->n_captures && c->n_features % t->n_embd == 0 && c->n_features / t->n_embd <= t->n_layers &&
         c->n_features / t->n_embd <= DFLASH_MAX_CAPTURES) {
         c->n_captures = c->n_features / t->n_embd;
@@ -124,23 +122,35 @@ static bool fit_captures(dflash *m, err *e)
     if (c->n_captures > t->n_layers)
         return err_set(e, ERR_INPUT, "it reads the outputs of %d layers, the target has %d", c->n_captures,
                        t->n_layers);
-    for (int i = 0; i < c->n_captures; i++) {
+    for (int i = 0; i < c->n_captures; i++)
         if (c->capture[i] >= t->n_layers)
             return err_set(e, ERR_INPUT, "it reads the output of layer %d, the target has %d", c->capture[i],
                            t->n_layers);
-        m->d.capture_id[i] = c->capture[i] + 1; /* the output of a layer is the input of the next */
-    }
-    m->d.n_capture = c->n_captures;
     return true;
 }
 
-bool dflash_fit_target(dflash *m, err *e)
+/* Checks the sizes, and sets the captured layers of a file without a list. */
+static bool fit_shape(dflash_config *c, const target_shape *t, err *e)
 {
-    const dflash_config *c = &m->c;
-    const target        *t = m->d.t;
     if (c->n_vocab && c->n_vocab != t->n_vocab)
         return err_set(e, ERR_INPUT, "its vocabulary has %d tokens, the target's %d", c->n_vocab, t->n_vocab);
     if (c->mask_id >= t->n_vocab)
         return err_set(e, ERR_INPUT, "its mask token is %d, the target has %d tokens", c->mask_id, t->n_vocab);
-    return fit_captures(m, e);
+    return fit_captures(c, t, e);
+}
+
+bool dflash_fits(const checkpoint *cp, const target_shape *t, err *e)
+{
+    dflash_config c;
+    return dflash_config_read(&c, cp, e) && fit_shape(&c, t, e);
+}
+
+bool dflash_fit_target(dflash *m, err *e)
+{
+    target_shape t = target_shape_of(m->d.t);
+    if (!fit_shape(&m->c, &t, e)) return false;
+    m->d.n_capture = m->c.n_captures;
+    for (int i = 0; i < m->c.n_captures; i++)
+        m->d.capture_id[i] = m->c.capture[i] + 1; /* the output of a layer is the input of the next */
+    return true;
 }

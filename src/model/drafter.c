@@ -26,14 +26,19 @@ static bool open_mtp(drafter **out, target *t, const checkpoint *c, const drafte
     return (is_assistant(c) ? mtp_open : qwen35_mtp_open)(out, t, c, opt, e);
 }
 
+static bool fits_mtp(const checkpoint *c, const target_shape *t, err *e)
+{
+    return (is_assistant(c) ? mtp_fits : qwen35_mtp_fits)(c, t, e);
+}
+
 static size_t mtp_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt)
 {
     return is_assistant(c) ? 0 : qwen35_mtp_kv_bytes(t, c, opt);
 }
 
 const drafter_kind_info drafter_kinds[DRAFTER_KINDS] = {
-    [DRAFTER_DFLASH] = {"dflash", is_dflash, dflash_open, dflash_kv_bytes, plan_dflash},
-    [DRAFTER_MTP]    = {"mtp", is_mtp, open_mtp, mtp_kv_bytes, plan_assistant},
+    [DRAFTER_DFLASH] = {"dflash", is_dflash, dflash_open, dflash_fits, dflash_kv_bytes, plan_dflash},
+    [DRAFTER_MTP]    = {"mtp", is_mtp, open_mtp, fits_mtp, mtp_kv_bytes, plan_assistant},
     [DRAFTER_NGRAM]  = {.name = "ngram"},
 };
 
@@ -63,6 +68,11 @@ bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_o
     if (k < 0)
         return err_set(e, ERR_INPUT, "'%.*s' is neither a DFlash drafter nor has an MTP head", STR_ARG(model_arch(c)));
     return drafter_kinds[k].open(out, t, c, opt, e);
+}
+
+bool drafter_fits(const checkpoint *c, const target_shape *t, err *e)
+{
+    return drafter_kinds[drafter_kind_of(c)].fits(c, t, e);
 }
 
 size_t drafter_bytes(const checkpoint *c) { return qwen35_has_mtp(c) ? qwen35_mtp_bytes(c) : c->bytes; }

@@ -120,12 +120,23 @@ typedef struct {
 
 typedef struct convert_plan convert_plan; /* model/convert_plan.h */
 
+/* The sizes of a target that a drafter must fit. */
+typedef struct {
+    int             n_embd, n_vocab, n_layers;
+    const kv_donor *donor; /* [2], borrowed */
+} target_shape;
+static inline target_shape target_shape_of(const target *t)
+{
+    return (target_shape){t->n_embd, t->n_vocab, t->n_layers, t->donor};
+}
+
 /* The table of drafter kinds. */
 typedef struct {
     const char *name;
     /* Returns whether c is of this kind. NULL, here and below: the kind has no file. */
     bool (*matches)(const checkpoint *c);
     bool (*open)(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+    bool (*fits)(const checkpoint *c, const target_shape *t, err *e);               /* as drafter_fits */
     size_t (*kv_bytes)(target *t, const checkpoint *c, const drafter_options *opt); /* as drafter_kv_bytes */
     bool (*plan)(convert_plan *p, err *e); /* keys and tensors of a GGUF file made of a Hugging Face directory */
 } drafter_kind_info;
@@ -136,6 +147,9 @@ int drafter_kind_of(const checkpoint *c);
 /* Opens the drafter in a checkpoint for this target. Fails with the reason when the two do not fit; *out is NULL then.
  * The checkpoint may be closed afterwards. The caller has the target capture d->capture_id before it observes rows. */
 bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+/* Checks by the configuration alone that the checkpoint, which is a drafter, fits a target: its width, its vocabulary,
+ * and the layers and K/V heads that it reads. drafter_open also checks the tensors. */
+bool drafter_fits(const checkpoint *c, const target_shape *t, err *e);
 /* Returns the bytes of the checkpoint that opening its drafter loads. */
 size_t drafter_bytes(const checkpoint *c);
 /* Returns the bytes of its own K/V for opt->max_lanes lanes; 0: none, or the drafter cannot be opened. */

@@ -19,6 +19,7 @@ typedef struct {
     int           n_ple, n_kv_shared; /* width of per-layer embeddings, 0: none; layers without K/V of their own */
     kv_class_spec kv_class[KV_MAX_CLASSES];
     int           n_kv_classes;
+    kv_donor      donor[2];    /* as target.donor */
     double        state_bytes; /* state of the recurrent layers of one request; 0: the other layers have windows */
 } model_summary;
 

@@ -231,6 +231,14 @@ static void log_raised(bool sliding, cache_types asked, cache_types got)
                   sliding ? "sliding" : "full", cache_types_text(got, a), cache_types_text(asked, b));
 }
 
+/* Returns the layer whose K/V an assistant reads in its full (kind 0) or sliding (1) layers. */
+static kv_donor donor_of(const gemma4_config *c, const kv_plan *p, int kind)
+{
+    int l = read_layer(c, kind);
+    if (l < 0) return (kv_donor){0};
+    return (kv_donor){true, p->cls[l], p->at[l], c->n_kv_heads[l], c->head_dim[l], kind ? c->window : 0};
+}
+
 static void gemma4_set_kv(target *t, const kv_types *types)
 {
     gemma4              *m = (gemma4 *)t;
@@ -242,11 +250,9 @@ static void gemma4_set_kv(target *t, const kv_types *types)
         m->layers[l].kv_layer = p.at[l];
     }
     for (int kind = 0; kind < 2; kind++) {
-        int l          = read_layer(c, kind);
-        t->donor[kind] = (kv_donor){0};
-        if (l < 0) continue;
-        t->donor[kind] = (kv_donor){true, p.cls[l], p.at[l], c->n_kv_heads[l], c->head_dim[l], kind ? c->window : 0};
-        log_raised(kind, kind ? types->sliding : types->full, p.spec[p.cls[l]].types);
+        kv_donor *k = &t->donor[kind];
+        *k          = donor_of(c, &p, kind);
+        if (k->there) log_raised(kind, kind ? types->sliding : types->full, p.spec[k->kv_class].types);
     }
 }
 
@@ -501,6 +507,7 @@ bool gemma4_describe(model_summary *out, const checkpoint *cp, const kv_types *t
     for (int l = 0; l < c.n_layers; l++) out->n_full += !c.sliding[l];
     plan_kv(&p, &c, types);
     memcpy(out->kv_class, p.spec, sizeof out->kv_class);
+    for (int kind = 0; kind < 2; kind++) out->donor[kind] = donor_of(&c, &p, kind);
     out->n_kv_classes = p.n;
     return true;
 }

@@ -108,10 +108,10 @@ static bool read_config(mtp *m, const checkpoint *cp, err *e)
     return true;
 }
 
-static bool check_donor(const mtp *m, int l, err *e)
+static bool check_donor(const mtp *m, const target_shape *t, int l, err *e)
 {
     const gemma4_config *c    = &m->c;
-    const kv_donor      *k    = &m->d.t->donor[c->sliding[l]];
+    const kv_donor      *k    = &t->donor[c->sliding[l]];
     const char          *kind = c->sliding[l] ? "sliding" : "full";
     if (!k->there) return err_set(e, ERR_INPUT, "the target has no %s layer whose K/V the assistant could read", kind);
     if (k->n_kv_heads != c->n_kv_heads[l] || k->head_dim != c->head_dim[l])
@@ -124,17 +124,24 @@ static bool check_donor(const mtp *m, int l, err *e)
     return true;
 }
 
-static bool check_fit(const mtp *m, err *e)
+static bool check_fit(const mtp *m, const target_shape *t, err *e)
 {
-    const target *t = m->d.t;
     if (m->n_target != t->n_embd)
         return err_set(e, ERR_INPUT, "the assistant is for a target of width %d, this one's is %d", m->n_target,
                        t->n_embd);
     if (m->c.n_vocab != t->n_vocab)
         return err_set(e, ERR_INPUT, "the assistant has %d tokens, the target %d", m->c.n_vocab, t->n_vocab);
     for (int l = 0; l < m->c.n_layers; l++)
-        if (!check_donor(m, l, e)) return false;
+        if (!check_donor(m, t, l, e)) return false;
     return true;
+}
+
+bool mtp_fits(const checkpoint *cp, const target_shape *t, err *e)
+{
+    mtp *m  = xnew(mtp);
+    bool ok = read_config(m, cp, e) && check_fit(m, t, e);
+    mem_free(m);
+    return ok;
 }
 
 /* --- binding ------------------------------------------------------------------------------------*/
@@ -548,21 +555,22 @@ static bool load_drafter(loader *ld, err *e)
 
 bool mtp_open(drafter **out, target *t, const checkpoint *cp, const drafter_options *opt, err *e)
 {
-    mtp   *m  = xnew(mtp);
-    binder b  = {.cp = cp, .own = &m->own, .recode = opt->quantise};
-    loader ld = {m, role_binder_of(b, &gemma4_roles, &m->c)};
-    *out      = NULL;
-    m->d      = (drafter){.kind      = DRAFTER_MTP,
-                          .t         = t,
-                          .max_draft = DRAFT_MAX,
-                          .lane_new  = mtp_lane_new,
-                          .lane_free = mtp_lane_free,
-                          .cut       = mtp_cut,
-                          .observe   = mtp_observe,
-                          .draft     = mtp_draft,
-                          .warm      = mtp_warm,
-                          .close     = mtp_close};
-    bool ok   = read_config(m, cp, e) && check_fit(m, e);
+    mtp   *m           = xnew(mtp);
+    binder b           = {.cp = cp, .own = &m->own, .recode = opt->quantise};
+    loader ld          = {m, role_binder_of(b, &gemma4_roles, &m->c)};
+    *out               = NULL;
+    m->d               = (drafter){.kind      = DRAFTER_MTP,
+                                   .t         = t,
+                                   .max_draft = DRAFT_MAX,
+                                   .lane_new  = mtp_lane_new,
+                                   .lane_free = mtp_lane_free,
+                                   .cut       = mtp_cut,
+                                   .observe   = mtp_observe,
+                                   .draft     = mtp_draft,
+                                   .warm      = mtp_warm,
+                                   .close     = mtp_close};
+    target_shape shape = target_shape_of(t);
+    bool         ok    = read_config(m, cp, e) && check_fit(m, &shape, e);
     if (ok) init_drafter(m, opt);
     ok = ok && load_drafter(&ld, e);
     bind_end(&ld.g.b);

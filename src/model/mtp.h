@@ -5,4 +5,5 @@
 #include "model/drafter.h"
 
 bool mtp_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e); /* drafter_open */
+bool mtp_fits(const checkpoint *c, const target_shape *t, err *e);                                /* drafter_fits */
 #endif

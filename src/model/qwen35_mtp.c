@@ -96,13 +96,17 @@ size_t qwen35_mtp_bytes(const checkpoint *c)
     return n;
 }
 
-static bool check_fit(const qwen35_mtp *m, err *e)
+static bool check_fit(const qwen35_config *c, const target_shape *t, err *e)
 {
-    const target *t = m->d.t;
-    if (m->c.n_embd != t->n_embd || m->c.n_vocab != t->n_vocab)
-        return err_set(e, ERR_INPUT, "the MTP head is for a model of width %d with %d tokens, this one has %d and %d",
-                       m->c.n_embd, m->c.n_vocab, t->n_embd, t->n_vocab);
-    return true;
+    return (c->n_embd == t->n_embd && c->n_vocab == t->n_vocab) ||
+           err_set(e, ERR_INPUT, "the MTP head is for a model of width %d with %d tokens, this one has %d and %d",
+                   c->n_embd, c->n_vocab, t->n_embd, t->n_vocab);
+}
+
+bool qwen35_mtp_fits(const checkpoint *cp, const target_shape *t, err *e)
+{
+    qwen35_config c;
+    return qwen35_config_read(&c, cp, e) && check_fit(&c, t, e);
 }
 
 static bool load_all(qwen35_mtp *m, binder *b, err *e)
@@ -507,8 +511,9 @@ bool qwen35_mtp_open(drafter **out, target *t, const checkpoint *cp, const draft
                               .set_pool   = mtp_set_pool,
                               .close      = mtp_close};
     owned_init(&m->own, t->o, 96);
-    m->own.q = t->q;
-    bool ok  = qwen35_config_read(&m->c, cp, e) && check_fit(m, e);
+    m->own.q           = t->q;
+    target_shape shape = target_shape_of(t);
+    bool         ok    = qwen35_config_read(&m->c, cp, e) && check_fit(&m->c, &shape, e);
     if (ok) {
         init_context(m, opt);
         m->lanes = xnew_n(draft_lane *, (size_t)m->max_lanes);

@@ -8,5 +8,6 @@ bool   qwen35_has_mtp(const checkpoint *c);
 size_t qwen35_mtp_bytes(const checkpoint *c); /* the bytes of the head's tensors */
 /* As members of drafter_kind_info. */
 bool   qwen35_mtp_open(drafter **out, target *t, const checkpoint *c, const drafter_options *opt, err *e);
+bool   qwen35_mtp_fits(const checkpoint *c, const target_shape *t, err *e);
 size_t qwen35_mtp_kv_bytes(target *t, const checkpoint *c, const drafter_options *opt);
 #endif
