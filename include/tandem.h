@@ -505,7 +505,16 @@ typedef struct {
     int64_t  written, evicted, removed, failures; /* files: written, removed for room, or as damaged; failed writes */
 } tandem_disk_stats;
 
-enum { TANDEM_STEP_BUCKETS = 20, TANDEM_MAX_ROUTES = 24 };
+/* A class of K/V memory: layers whose pages have one size. */
+typedef struct {
+    bool     is_state, is_draft; /* states of recurrent layers instead of pages; memory of a drafter */
+    int      window;             /* positions that a row of these layers sees; 0: all */
+    uint64_t held_bytes;         /* part of the cache that the class has taken */
+    uint64_t used_bytes, pinned_bytes, reserved_bytes; /* in use by requests or the prefix cache; by running requests;
+                                                        * reserved for them */
+} tandem_kv_class;
+
+enum { TANDEM_STEP_BUCKETS = 20, TANDEM_MAX_ROUTES = 24, TANDEM_MAX_KV_CLASSES = 6 };
 typedef struct {
     int     running, queued;              /* requests now */
     int64_t submitted, refused, admitted; /* requests: put into the queue; not, because it was full or closed; run */
@@ -523,8 +532,10 @@ typedef struct {
     uint64_t kv_bytes;                           /* size of the K/V cache */
     uint64_t kv_pinned_bytes, kv_reserved_bytes; /* parts that running requests use; that are reserved for them */
     uint64_t kv_cached_bytes;                    /* part in the prefix cache, also if running requests use it */
-    int64_t  prefix_hits, prefix_misses;         /* lookups in the prefix cache */
-    int64_t  prefix_evicted;                     /* pages */
+    tandem_kv_class   kv_class[TANDEM_MAX_KV_CLASSES];
+    int               n_kv_classes;
+    int64_t           prefix_hits, prefix_misses; /* lookups in the prefix cache */
+    int64_t           prefix_evicted;             /* pages */
     tandem_disk_stats disk;
 
     int      graphs;          /* recorded steps and drafts of a GPU */

@@ -246,6 +246,23 @@ uint64_t kv_pool_key(const kv_pool *p)
 size_t kv_pool_pinned_bytes(const kv_pool *p) { return p->pinned_bytes; }
 size_t kv_pool_bytes(const kv_pool *p) { return (size_t)p->n_slabs * p->slab_bytes; }
 
+int kv_pool_classes(const kv_pool *p, kv_class_use out[KV_MAX_CLASSES])
+{
+    int n = 0;
+    for (int i = 0; i < KV_MAX_CLASSES; i++) {
+        const page_class *c = &p->cls[i];
+        if (c->group == NO_CLASS) continue;
+        out[n++] = (kv_class_use){.is_state = c->is_state,
+                                  .is_draft = c->group > 0,
+                                  .window   = c->window,
+                                  .held     = (size_t)c->n_slabs * p->slab_bytes,
+                                  .used     = (size_t)c->n_used * c->page_bytes,
+                                  .pinned   = (size_t)c->n_pinned * c->page_bytes,
+                                  .reserved = (size_t)c->reserved * c->page_bytes};
+    }
+    return n;
+}
+
 /* --- the device's tables ------------------------------------------------------------------------*/
 static void flush_seq(kv_pool *p, kv_seq *s, queue *q)
 {

@@ -120,6 +120,15 @@ const kv_state *kv_pool_state(const kv_pool *p, int i); /* a state class of the 
 uint64_t        kv_pool_key(const kv_pool *p);          /* hash of all that ops see of the classes, for graph_key */
 size_t          kv_pool_pinned_bytes(const kv_pool *p); /* pages and states that sequences refer to */
 size_t          kv_pool_bytes(const kv_pool *p);        /* size of all slabs; kept rows are not counted */
+/* The memory of one class. */
+typedef struct {
+    bool   is_state, is_draft; /* states of recurrent layers; pages of a drafter */
+    int    window;             /* as in kv_class_spec */
+    size_t held;               /* bytes of its slabs */
+    size_t used, pinned;       /* bytes of pages that sequences or the prefix tree refer to; that sequences refer to */
+    size_t reserved;           /* bytes of its reserved pages */
+} kv_class_use;
+int kv_pool_classes(const kv_pool *p, kv_class_use out[KV_MAX_CLASSES]); /* returns their number */
 /* Uploads the table entries that changed since the last call. Call it before any op reads the tables, kv_move included:
  * taking a page may move other pages. */
 void kv_pool_flush(kv_pool *p, queue *q);

@@ -132,3 +132,17 @@ void route_lanes(const route_lane *lanes, int n, const route_load *load, const c
                                 .rate_plan  = measured ? f.tokens / (f.draft_s + f.step_s) : 0};
     }
 }
+
+void route_compare(const route_lane *lanes, int n, int at, const route_load *load, const cost_table *costs,
+                   const route *all, policy_options *out)
+{
+    policy_lane seats[POLICY_MAX_LANES];
+    assert(n >= 1 && n <= POLICY_MAX_LANES);
+    for (int i = 0; i < n; i++) {
+        seats[i]         = lanes[i].lane;
+        seats[i].without = 0;
+        seats[i].fixed   = &all[i].plan;
+    }
+    route_load l = modelled_load(load, n);
+    policy_compare(seats, n, at, costs, l.fixed_rows, l.max_rows, out);
+}

@@ -50,4 +50,8 @@ typedef struct {
 /* Fills out[n_lanes]. Requires 1 <= n_lanes <= POLICY_MAX_LANES and n_lanes + fixed_rows <= max_rows. */
 void route_lanes(const route_lane *lanes, int n_lanes, const route_load *load, const cost_table *costs,
                  const settings *s, route *out);
+/* Compares the methods of lanes[at] that are loaded, whatever the limits, while the other lanes keep their plans in
+ * all[n_lanes]. The other arguments are those that route_lanes filled `all` with. */
+void route_compare(const route_lane *lanes, int n_lanes, int at, const route_load *load, const cost_table *costs,
+                   const route *all, policy_options *out);
 #endif

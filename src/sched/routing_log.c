@@ -80,6 +80,38 @@ static void put_plan(json_writer *w, const route *to)
     json_end(w);
 }
 
+static void put_option(json_writer *w, spec_method m, const policy_option *o)
+{
+    json_begin_object(w);
+    put_str(w, "method", spec_method_name((int)m));
+    put_int(w, "guesses", o->n);
+    put_ratio(w, "tokens", o->tokens);
+    put_ratio(w, "tokens_per_s", o->rate);
+    json_key(w, "survival");
+    json_begin_array(w);
+    for (int i = 0; i < o->n_survival; i++) json_put_real(w, o->survival[i]);
+    json_end(w);
+    json_end(w);
+}
+
+static void put_choice(json_writer *w, const policy_options *c)
+{
+    json_key(w, "choice");
+    if (!(c->option[SPEC_OFF].rate > 0)) {
+        json_put_null(w);
+        return;
+    }
+    json_begin_object(w);
+    put_int(w, "rows", c->rows);
+    put_ratio(w, "row_s", c->row_s);
+    json_key(w, "options");
+    json_begin_array(w);
+    for (int m = 0; m < SPEC_METHODS; m++)
+        if (c->option[m].rate > 0) put_option(w, (spec_method)m, &c->option[m]);
+    json_end(w);
+    json_end(w);
+}
+
 static void put_outcome(json_writer *w, const routing_record *r)
 {
     json_key(w, "outcome");
@@ -120,7 +152,10 @@ void routing_put_record(json_writer *w, const routing_record *r, double ts)
     put_str(w, "routed_to", r->to.plan.method == SPEC_OFF ? "plain" : spec_method_name((int)r->to.plan.method));
     put_str(w, "reason", route_reason_names[r->to.reason]);
     put_plan(w, &r->to);
-    if (r->end) put_outcome(w, r);
+    if (r->end)
+        put_outcome(w, r);
+    else
+        put_choice(w, &r->choice);
     put_drafters(w, r);
 }
 

@@ -21,14 +21,15 @@ enum {
 };
 
 typedef struct {
-    bool    end; /* the request has ended; false: its route has changed */
-    char    request_id[ROUTING_ID_MAX];
-    int32_t ctx_len;                                       /* tokens of its text */
-    int     active_count;                                  /* lanes in the step */
-    double  kv_usage_ratio, projected_kv_after;            /* now, and with all reservations used; below 0: not known */
-    route   to;                                            /* the new route; at the end, the last one */
-    int     n_changes;                                     /* route changes so far; not all have a line */
-    char    dflash[FINGERPRINT_MAX], mtp[FINGERPRINT_MAX]; /* fingerprints of open drafters; "": none */
+    bool           end; /* the request has ended; false: its route has changed */
+    char           request_id[ROUTING_ID_MAX];
+    int32_t        ctx_len;                            /* tokens of its text */
+    int            active_count;                       /* lanes in the step */
+    double         kv_usage_ratio, projected_kv_after; /* now, and with all reservations used; below 0: not known */
+    route          to;                                 /* the new route; at the end, the last one */
+    int            n_changes;                          /* route changes so far; not all have a line */
+    policy_options choice; /* comparison of the methods for a new route; all 0: there was none */
+    char           dflash[FINGERPRINT_MAX], mtp[FINGERPRINT_MAX]; /* fingerprints of open drafters; "": none */
     /* set if `end` is */
     int64_t rounds[SPEC_COUNTED]; /* rounds with draft tokens, by method */
     int64_t tokens, drafted, accepted;

@@ -110,7 +110,8 @@ static void copy_fingerprint(const sched *s, spec_method m, char out[FINGERPRINT
     if (spec_drafter_view(s->opt.spec, m, &v) && v.state == DRAFTER_OPEN) memcpy(out, v.fingerprint, FINGERPRINT_MAX);
 }
 
-static void log_route(sched *s, const tandem_job *j, bool end)
+/* choice: why this route; NULL at the end, and where there was no choice. */
+static void log_route(sched *s, const tandem_job *j, bool end, const policy_options *choice)
 {
     const tandem_usage *u = &j->result.usage;
     routing_record      r = {.end                = end,
@@ -124,6 +125,7 @@ static void log_route(sched *s, const tandem_job *j, bool end)
                              .drafted            = u->spec.drafted,
                              .accepted           = u->spec.accepted,
                              .seconds            = u->decode_s};
+    if (choice) r.choice = *choice;
     memcpy(r.rounds, u->spec.rounds_by_method, sizeof r.rounds);
     memcpy(r.request_id, j->id, sizeof r.request_id);
     copy_fingerprint(s, SPEC_DFLASH, r.dflash);
@@ -144,7 +146,7 @@ static void leave_lane(sched *s, tandem_job *j)
     int i = 0;
     fill_usage(s, j);
     spec_counts_add(&s->stats.spec, &j->result.usage.spec);
-    log_route(s, j, true);
+    log_route(s, j, true, NULL);
     spec_lane_end(j->lane);
     if (s->tier) tier_store(s->tier, j);
     s->calm              = 0;
@@ -190,6 +192,21 @@ static void show_drafters(sched *s)
     }
 }
 
+static void count_classes(const sched *s, tandem_stats *st)
+{
+    kv_class_use use[KV_MAX_CLASSES];
+    _Static_assert((int)KV_MAX_CLASSES == (int)TANDEM_MAX_KV_CLASSES, "the same classes");
+    st->n_kv_classes = spec_kv_classes(s->opt.spec, use);
+    for (int i = 0; i < st->n_kv_classes; i++)
+        st->kv_class[i] = (tandem_kv_class){.is_state       = use[i].is_state,
+                                            .is_draft       = use[i].is_draft,
+                                            .window         = use[i].window,
+                                            .held_bytes     = use[i].held,
+                                            .used_bytes     = use[i].used,
+                                            .pinned_bytes   = use[i].pinned,
+                                            .reserved_bytes = use[i].reserved};
+}
+
 /* Publishes the statistics, before a reader is woken for what was counted (promise 6). */
 static void show_stats(sched *s)
 {
@@ -203,25 +220,26 @@ static void show_stats(sched *s)
     st->kv_pinned_bytes   = spec_kv_pinned(s->opt.spec);
     st->kv_reserved_bytes = spec_kv_reserved(s->opt.spec);
     st->kv_cached_bytes   = tree.bytes;
-    st->prefix_hits       = tree.hits;
-    st->prefix_misses     = tree.misses;
-    st->prefix_evicted    = tree.evicted;
-    graph_counts graphs   = spec_recordings(s->opt.spec);
-    st->graphs            = graphs.n;
-    st->graph_bytes       = graphs.bytes;
-    st->graphs_recorded   = (int64_t)graphs.recorded;
-    st->disk              = (tandem_disk_stats){.entries       = on_disk.entries,
-                                                .bytes         = on_disk.bytes,
-                                                .parked_bytes  = on_disk.parked_bytes,
-                                                .hits          = on_disk.hits,
-                                                .misses        = on_disk.misses,
-                                                .skipped       = on_disk.skipped,
-                                                .read_bytes    = on_disk.read_bytes,
-                                                .written_bytes = on_disk.written_bytes,
-                                                .written       = on_disk.written,
-                                                .evicted       = on_disk.evicted,
-                                                .removed       = on_disk.removed,
-                                                .failures      = on_disk.failures};
+    count_classes(s, st);
+    st->prefix_hits     = tree.hits;
+    st->prefix_misses   = tree.misses;
+    st->prefix_evicted  = tree.evicted;
+    graph_counts graphs = spec_recordings(s->opt.spec);
+    st->graphs          = graphs.n;
+    st->graph_bytes     = graphs.bytes;
+    st->graphs_recorded = (int64_t)graphs.recorded;
+    st->disk            = (tandem_disk_stats){.entries       = on_disk.entries,
+                                              .bytes         = on_disk.bytes,
+                                              .parked_bytes  = on_disk.parked_bytes,
+                                              .hits          = on_disk.hits,
+                                              .misses        = on_disk.misses,
+                                              .skipped       = on_disk.skipped,
+                                              .read_bytes    = on_disk.read_bytes,
+                                              .written_bytes = on_disk.written_bytes,
+                                              .written       = on_disk.written,
+                                              .evicted       = on_disk.evicted,
+                                              .removed       = on_disk.removed,
+                                              .failures      = on_disk.failures};
     pthread_mutex_lock(&s->lock);
     s->shown = *st;
     pthread_mutex_unlock(&s->lock);
@@ -479,17 +497,19 @@ static void share_out(sched *s)
     }
 }
 
-static void note_route(sched *s, int part, const route *r)
+/* Returns whether the route is one that the log has. */
+static bool note_route(sched *s, int part, const route *r)
 {
     tandem_job   *j    = s->in_step[part];
     tandem_usage *u    = &j->result.usage;
     s->part[part].plan = r->plan;
     j->reason          = r->reason;
     s->stats.routes[r->reason]++;
-    if (routing_trace_note(&j->trace, r)) log_route(s, j, false);
-    if (r->reason == ROUTE_NO_ROOM && u->route_reason[0]) return; /* the end of an answer says nothing of it */
+    bool logged = routing_trace_note(&j->trace, r);
+    if (r->reason == ROUTE_NO_ROOM && u->route_reason[0]) return logged; /* the end of an answer says nothing of it */
     u->route        = (int)r->plan.method;
     u->route_reason = route_reason_names[r->reason];
+    return logged;
 }
 
 /* Collects the lanes of the step that may draft and their input for the router. The others are plain by request. */
@@ -502,7 +522,7 @@ static int ask_lanes(sched *s, route_lane *lane, int *part)
         policy_facts f;
         if (!spec_lane_can_draft(s->part[i].lane)) continue;
         if (s->in_step[i]->opt.spec.method == SPEC_OFF) {
-            note_route(s, i, &plain);
+            if (note_route(s, i, &plain)) log_route(s, s->in_step[i], false, NULL);
             continue;
         }
         spec_lane_facts(s->part[i].lane, &f);
@@ -549,7 +569,12 @@ static void choose_plans(sched *s)
     route_load load = {.kv_pressure = kv_pressure(s), .fixed_rows = s->rows - n, .max_rows = s->opt.step_tokens};
     route_lanes(lane, n, &load, spec_costs(s->opt.spec), &s->set, out);
     note_calm(s, out, n);
-    for (int i = 0; i < n; i++) note_route(s, part[i], &out[i]);
+    for (int i = 0; i < n; i++) {
+        policy_options choice;
+        if (!note_route(s, part[i], &out[i])) continue;
+        route_compare(lane, n, i, &load, spec_costs(s->opt.spec), out, &choice);
+        log_route(s, s->in_step[part[i]], false, &choice);
+    }
 }
 
 static void keep_tokens(sched *s, tandem_job *j)

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/gpu.h"
 #include "server/inside.h"
 #include "server/query.h"
 #include "server/route.h"
@@ -92,6 +93,18 @@ static void put_requests(json_writer *w, const tandem_stats *s)
     json_end(w);
 }
 
+static void put_kv_class(json_writer *w, const tandem_kv_class *c)
+{
+    json_begin_object(w);
+    json_member_str(w, "kind", c->is_state ? "state" : c->is_draft ? "draft" : c->window ? "sliding" : "full");
+    json_member_int(w, "window", c->window);
+    json_member_int(w, "held_bytes", (int64_t)c->held_bytes);
+    json_member_int(w, "used_bytes", (int64_t)c->used_bytes);
+    json_member_int(w, "pinned_bytes", (int64_t)c->pinned_bytes);
+    json_member_int(w, "reserved_bytes", (int64_t)c->reserved_bytes);
+    json_end(w);
+}
+
 static void put_kv(json_writer *w, const tandem_stats *s)
 {
     json_key(w, "kv");
@@ -108,6 +121,10 @@ static void put_kv(json_writer *w, const tandem_stats *s)
     json_member_int(w, "parked_bytes", (int64_t)s->disk.parked_bytes);
     json_member_int(w, "stored_hits", s->disk.hits);
     json_member_int(w, "stored_misses", s->disk.misses);
+    json_key(w, "classes");
+    json_begin_array(w);
+    for (int i = 0; i < s->n_kv_classes; i++) put_kv_class(w, &s->kv_class[i]);
+    json_end(w);
     json_end(w);
 }
 
@@ -230,14 +247,33 @@ static int64_t resident_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
+/* Reads the memory of the machine, 0 where it is not known. */
+static void host_memory(int64_t *all, int64_t *available)
+{
+    char      line[128];
+    long long kib;
+    FILE     *f = fopen("/proc/meminfo", "re");
+    *all = *available = 0;
+    if (!f) return;
+    while (fgets(line, sizeof line, f) && !*available) {
+        if (sscanf(line, "MemTotal: %lld", &kib) == 1) *all = kib * 1024;
+        if (sscanf(line, "MemAvailable: %lld", &kib) == 1) *available = kib * 1024;
+    }
+    fclose(f);
+}
+
 static void put_process(json_writer *w, const server *s)
 {
     http_stats h;
+    int64_t    host, available;
     http_get_stats(s->http, &h);
+    host_memory(&host, &available);
     json_key(w, "process");
     json_begin_object(w);
     json_member_int(w, "resident_bytes", resident_bytes());
     json_member_int(w, "held_bytes", (int64_t)atomic_load(&s->held_bytes));
+    json_member_int(w, "host_bytes", host);
+    json_member_int(w, "host_available_bytes", available);
     json_member_real(w, "uptime_s", clock_s() - s->started);
     json_end(w);
     json_key(w, "http");
@@ -252,7 +288,39 @@ static void put_process(json_writer *w, const server *s)
     json_end(w);
 }
 
-static void put_object(const server *s, double window_s, buf *out)
+/* Writes a number, or null for one that is not known. */
+static void put_known(json_writer *w, const char *key, double x)
+{
+    json_key(w, key);
+    if (x < 0)
+        json_put_null(w);
+    else
+        json_put_real(w, x);
+}
+
+/* Writes the GPUs of the machine if the model runs on one. */
+static void put_gpus(json_writer *w, server *s)
+{
+    gpu_state state[GPU_MAX];
+    bool      uses = s->engine && !strcmp(engine_info(s->engine)->device, "cuda");
+    if (uses && !s->live.gpus) s->live.gpus = gpu_watch_start(NULL);
+    int n = s->live.gpus ? gpu_watch_get(s->live.gpus, state) : 0;
+    json_key(w, "gpus");
+    json_begin_array(w);
+    for (int i = 0; i < n; i++) {
+        json_begin_object(w);
+        json_member_str(w, "name", state[i].name);
+        put_known(w, "temperature_c", state[i].temperature_c);
+        put_known(w, "power_w", state[i].power_w);
+        put_known(w, "utilisation", state[i].utilisation);
+        put_known(w, "memory_bytes", (double)state[i].memory_bytes);
+        put_known(w, "memory_used_bytes", (double)state[i].memory_used_bytes);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+static void put_object(server *s, double window_s, buf *out)
 {
     json_writer     w;
     tandem_stats    st;
@@ -277,6 +345,7 @@ static void put_object(const server *s, double window_s, buf *out)
     put_slots(&w, s);
     metrics_put_latency(s->metrics, &w);
     put_process(&w, s);
+    put_gpus(&w, s);
     json_end(&w);
 }
 
@@ -297,17 +366,24 @@ static void free_stream(void *owner)
     mem_free(x);
 }
 
+/* The event of a moment. Streams with the same window share it. */
+typedef struct {
+    buf    text;
+    double window_s; /* 0: not written yet */
+} live_event;
+
 /* Skips the event if the client reads too slowly. */
-static void send_one(live_stream *x)
+static void send_one(live_stream *x, live_event *e)
 {
-    buf out;
     if (http_unsent(x->call->http) > MAX_BODY) return;
-    buf_init(&out, MAX_BODY);
-    buf_puts(&out, "data: ");
-    put_object(x->s, x->window_s, &out);
-    buf_puts(&out, "\n\n");
-    if (!out.failed) http_put(x->call->http, buf_str(&out));
-    buf_deinit(&out);
+    if (e->window_s != x->window_s) {
+        buf_clear(&e->text);
+        buf_puts(&e->text, "data: ");
+        put_object(x->s, x->window_s, &e->text);
+        buf_puts(&e->text, "\n\n");
+        e->window_s = x->window_s;
+    }
+    if (!e->text.failed) http_put(x->call->http, buf_str(&e->text));
 }
 
 void live_tick(server *s)
@@ -315,14 +391,19 @@ void live_tick(server *s)
     enum { EARLY_MS = 20 }; /* tolerance, so that four ticks make a second */
     tandem_stats st;
     double       now = clock_s();
+    live_event   e   = {0};
     life_stats(s, &st);
     live_note(&s->live, now, &st);
+    buf_init(&e.text, MAX_BODY);
     for (live_stream *x = s->live.first; x; x = x->next) {
         if (now < x->next_at - EARLY_MS * 1e-3) continue;
         x->next_at = now + x->interval_s;
-        send_one(x);
+        send_one(x, &e);
     }
+    buf_deinit(&e.text);
 }
+
+void live_deinit(server *s) { gpu_watch_stop(s->live.gpus); }
 
 void live_end(server *s)
 {
@@ -351,7 +432,10 @@ static void start_stream(server *s, server_call *c, double window_s, double inte
     c->on_end = free_stream;
     c->owner  = x;
     call_begin_events(s, c);
-    send_one(x);
+    live_event e = {0};
+    buf_init(&e.text, MAX_BODY);
+    send_one(x, &e);
+    buf_deinit(&e.text);
 }
 
 static bool wants_stream(const server_call *c, int64_t asked)

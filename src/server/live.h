@@ -26,10 +26,11 @@ typedef struct {
 
 typedef struct live_stream live_stream;
 typedef struct {
-    live_sample  ring[LIVE_SAMPLES]; /* sample i is ring[i % LIVE_SAMPLES] */
-    int64_t      n;                  /* samples taken */
-    live_stream *first;              /* list of the open streams */
-    int          n_streams;
+    live_sample       ring[LIVE_SAMPLES]; /* sample i is ring[i % LIVE_SAMPLES] */
+    int64_t           n;                  /* samples taken */
+    struct gpu_watch *gpus;               /* NULL: the model never ran on a GPU */
+    live_stream      *first;              /* list of the open streams */
+    int               n_streams;
 } live_stats; /* starts as all zeros */
 
 /* Members: rounds, drafted, accepted, and the two rates of them, as vLLM has them. */
@@ -38,4 +39,5 @@ void live_put_drafts(json_writer *w, int64_t rounds, int64_t drafted, int64_t ac
 void live_endpoint(server *s, server_call *c); /* handler of the route */
 void live_tick(server *s); /* adds a sample, and sends to the streams that are due; called four times a second */
 void live_end(server *s);  /* ends all streams, with an event that names the reason */
+void live_deinit(server *s);
 #endif

@@ -260,6 +260,7 @@ static void close_server(server *s)
     live_sessions_deinit(&s->sessions);
     metrics_free(s->metrics);
     results_close(s->results);
+    live_deinit(s);
     keys_free(s->access.api);
     keys_free(s->access.admin);
 }

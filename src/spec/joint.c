@@ -566,21 +566,78 @@ static void choose_single(table *t, const cost_table *c, int fixed_rows, spec_pl
     forecast_step(t, c, &s, fixed_rows, f);
 }
 
+static void table_init(table *t, const policy_lane *lanes, int n, const cost_table *c, int32_t ctx, int fixed_rows,
+                       int max_rows)
+{
+    assert(n >= 1 && n <= POLICY_MAX_LANES && max_rows <= COST_MAX_ROWS && fixed_rows + n <= max_rows);
+    cost_view_init(&t->v, c, ctx);
+    t->lanes    = lanes;
+    t->n        = n;
+    t->max_rows = max_rows;
+    for (int i = 0; i < n; i++) make_menu(&t->menus[i], &lanes[i]);
+}
+
 void policy_choose_all(const policy_lane *lanes, int n, const cost_table *c, int fixed_rows, int max_rows,
                        spec_plan *out, policy_forecast *f)
 {
     table   t;
     int32_t ctx = mean_context(lanes, n);
-    assert(n >= 1 && n <= POLICY_MAX_LANES && max_rows <= COST_MAX_ROWS && fixed_rows + n <= max_rows);
-    cost_view_init(&t.v, c, ctx);
-    t.lanes    = lanes;
-    t.n        = n;
-    t.max_rows = max_rows;
-    for (int i = 0; i < n; i++) make_menu(&t.menus[i], &lanes[i]);
+    table_init(&t, lanes, n, c, ctx, fixed_rows, max_rows);
     if (n == 1 && !lanes[0].fixed)
         choose_single(&t, c, fixed_rows, out, f);
     else {
         draw_steps(&t, fixed_rows);
         choose_together(&t, c, fixed_rows, ctx, out, f);
+    }
+}
+
+/* --- comparisons --------------------------------------------------------------------------------- */
+static int n_plans(const menu *m, spec_method method)
+{
+    if (method == SPEC_OFF) return 1;
+    return method == SPEC_TREE ? m->n_trees : m->n_chain[spec_method_drafter(method)];
+}
+
+static pick nth_plan(const menu *m, spec_method method, int i)
+{
+    if (method == SPEC_OFF) return (pick){SPEC_OFF, 0, 0, 1};
+    if (method == SPEC_TREE) return (pick){SPEC_TREE, m->budget[i], m->depth[i], (double)m->tree[i]};
+    return (pick){method, i + 1, i + 1, (double)m->chain[spec_method_drafter(method)][i + 1]};
+}
+
+/* Finds the plan of the method with the best step. s: the step without the lane. */
+static void compare_method(const table *t, const menu *m, const load *s, spec_method method, policy_option *out)
+{
+    for (int i = 0; i < n_plans(m, method); i++) {
+        load with = *s;
+        pick p    = nth_plan(m, method, i);
+        if (s->rows + p.n > t->max_rows) break;
+        count_pick(&with, &p, 1);
+        double rate = with.tokens / step_seconds(&t->v, &with);
+        if (rate > out->rate) *out = (policy_option){.n = p.n, .tokens = p.tokens, .rate = rate};
+    }
+}
+
+void policy_compare(const policy_lane *lanes, int n, int at, const cost_table *c, int fixed_rows, int max_rows,
+                    policy_options *out)
+{
+    table  t;
+    load   s;
+    pick   picks[POLICY_MAX_LANES];
+    double pace = cost_pace(c);
+    table_init(&t, lanes, n, c, mean_context(lanes, n), fixed_rows, max_rows);
+    draw_steps(&t, fixed_rows);
+    start_plain(&t, fixed_rows, &s, picks);
+    count_pick(&s, &picks[at], -1);
+    *out = (policy_options){.rows = s.rows};
+    if (!t.v.measured) return;
+    if (s.rows < max_rows) out->row_s = pace * (t.v.step[s.rows + 1] - t.v.step[s.rows]);
+    for (int m = 0; m < SPEC_METHODS; m++) {
+        policy_option *o = &out->option[m];
+        compare_method(&t, &t.menus[at], &s, (spec_method)m, o);
+        o->rate /= pace;
+        if (m == SPEC_OFF || m == SPEC_TREE) continue;
+        o->n_survival = min_int(o->n, POLICY_SHOWN);
+        survival_curve(&lanes[at].p->record[m], o->survival, o->n_survival);
     }
 }

@@ -79,6 +79,8 @@ size_t spec_kv_pinned(const spec *s) { return s->kv ? kv_pool_pinned_bytes(s->kv
 size_t spec_kv_bytes_total(const spec *s) { return s->kv ? kv_pool_bytes(s->kv) : 0; }
 size_t spec_kv_reserved(const spec *s) { return s->kv ? kv_pool_reserved_bytes(s->kv) : 0; }
 
+int spec_kv_classes(const spec *s, kv_class_use out[KV_MAX_CLASSES]) { return s->kv ? kv_pool_classes(s->kv, out) : 0; }
+
 kv_prefix_stats spec_prefix_stats(const spec *s)
 {
     kv_prefix_stats none = {0};

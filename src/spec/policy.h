@@ -71,6 +71,24 @@ enum { POLICY_MAX_LANES = COST_MAX_ROWS };
  * from several starts, until none can improve the result alone or a limit is reached. */
 void policy_choose_all(const policy_lane *lanes, int n_lanes, const cost_table *c, int fixed_rows, int max_rows,
                        spec_plan *out, policy_forecast *forecast);
+/* The best plan of a method, for a lane among others that have their plans: for people who ask why. */
+enum { POLICY_SHOWN = 8 };
+typedef struct {
+    int    n;                      /* draft tokens of the method's best plan */
+    double tokens;                 /* expected tokens of the lane's round */
+    double rate;                   /* expected tokens per second of all lanes; 0: the method is not there */
+    int    n_survival;             /* number of values; 0 for trees */
+    double survival[POLICY_SHOWN]; /* [d]: probability that the first d + 1 draft tokens are accepted */
+} policy_option;
+typedef struct {
+    int           rows;                 /* rows of the step without draft tokens of the lane */
+    double        row_s;                /* seconds that one more row takes */
+    policy_option option[SPEC_METHODS]; /* all 0: no step was measured yet */
+} policy_options;
+/* Compares the methods of lanes[at]. All lanes have a plan in `fixed`; `without` of lanes[at] is respected. Other
+ * arguments as for policy_choose_all. */
+void policy_compare(const policy_lane *lanes, int n_lanes, int at, const cost_table *c, int fixed_rows, int max_rows,
+                    policy_options *out);
 /* Returns the plan of a lane that is alone in the step: its best plan, or a trial that is due. */
 spec_plan policy_choose(const policy *p, const cost_table *c, int room, int32_t ctx);
 

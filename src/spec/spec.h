@@ -100,7 +100,8 @@ const cost_table *spec_costs(const spec *s);     /* changes with each step; vali
 size_t            spec_kv_pinned(const spec *s); /* bytes that lanes use and that cannot be evicted, states included */
 size_t            spec_kv_bytes_total(const spec *s); /* bytes of the pool; 0: it was lost when a drafter was opened */
 size_t            spec_kv_reserved(const spec *s);    /* bytes reserved for admitted requests */
-kv_prefix_stats   spec_prefix_stats(const spec *s);   /* all 0 without a prefix cache */
+int               spec_kv_classes(const spec *s, kv_class_use out[KV_MAX_CLASSES]); /* returns their number */
+kv_prefix_stats   spec_prefix_stats(const spec *s);                                 /* all 0 without a prefix cache */
 /* Records steps and drafts of all sizes in advance, where the backend records, and again whenever a drafter is opened
  * or closed, so that no request waits for it. Call it when the drafters were added, before the first request. Fails
  * when the device does. */

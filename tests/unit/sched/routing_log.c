@@ -317,6 +317,7 @@ TEST(routing_records_say_what_is_known)
         CHECK_STR(text(json_get(v, "plan"), "method"), STR("mtp"));
         CHECK_INT(json_get(json_get(v, "costs"), "plan_tokens_per_s")->kind, JSON_NULL);
         CHECK_INT(json_get(v, "drafters")->n, 0);
+        CHECK(!json_get(v, "choice"));
         CHECK_INT(json_get(o, "acceptance")->kind, JSON_NULL);
         CHECK_INT(json_get(o, "tokens_per_s")->kind, JSON_NULL);
         CHECK_NEAR(number(o, "seconds"), 0, 0);

@@ -85,13 +85,13 @@ TEST(server_replies_have_all_their_members)
          "stop_string length cancelled timeout error}} tokens{prompt cached completion} kv{bytes pinned_bytes "
          "reserved_bytes cached_bytes pressure prefix_hits prefix_misses prefix_evicted stored_bytes parked_bytes "
          "stored_hits "
-         "stored_misses} speculation{" GUESSES
+         "stored_misses classes[{kind window held_bytes used_bytes pinned_bytes reserved_bytes}]} speculation{" GUESSES
          " plain_rounds drafted_by_position[] accepted_by_position[] methods{dflash" METHOD " tree" METHOD " mtp" METHOD
          " ngram" METHOD " grammar" METHOD
          "} routes} steps{steps failed rows prompt_rows seconds busy_s buckets[]} slots latency{first_token" HISTOGRAM
          " between_tokens" HISTOGRAM " total" HISTOGRAM "} process{resident_bytes held_bytes "
-         "uptime_s} "
-         "http{connections calls accepted refused bytes_in bytes_out stats_streams}}"},
+         "host_bytes host_available_bytes uptime_s} "
+         "http{connections calls accepted refused bytes_in bytes_out stats_streams} gpus}"},
     };
     server_rig r;
     rig_reply  a;

@@ -175,6 +175,43 @@ TEST(joint_choice_is_near_brute_force)
     CHECK_MSG(sum / n > 0.997, "%.5f of the best on average", sum / n);
 }
 
+/* Each option is the best plan of its method while the other lanes keep theirs, and the survival is the record's. */
+TEST(joint_comparison_is_brute_force_for_one_lane)
+{
+    uint64_t seed = 23;
+    for (int i = 0; i < 100; i++) {
+        static crowd   c;
+        machine        m     = i % 4 ? random_machine(&seed) : CPU_LIKE;
+        cost_table     costs = known_costs(&m);
+        spec_plan      plan[3], other[3];
+        policy_options o;
+        int            n = 1 + i % 3, at = i / 3 % n;
+        random_crowd(&c, n, &DFLASH_MTP, &seed);
+        policy_choose_all(c.lane, n, &costs, 0, COST_MAX_ROWS, plan, NULL);
+        for (int k = 0; k < n; k++) c.lane[k].fixed = &plan[k];
+        policy_compare(c.lane, n, at, &costs, 0, COST_MAX_ROWS, &o);
+        CHECK(o.option[SPEC_TREE].rate == 0 && o.option[SPEC_NGRAM].rate == 0);
+        int rows = n;
+        for (int k = 0; k < n; k++) rows += k == at ? 0 : plan[k].n;
+        CHECK_INT(o.rows, rows);
+        if (i % 4 == 0 && rows < 15) /* further on, neighbouring numbers share a measurement */
+            CHECK_NEAR(o.row_s, CPU_LIKE.per_row, 1e-9);
+        for (int method = 0; method <= SPEC_MTP; method += method == SPEC_DFLASH ? 2 : 1) {
+            double best = 0;
+            memcpy(other, plan, sizeof other);
+            for (int d = method ? 1 : 0; d <= (method ? c.p[at].limits.max_draft[method] : 0); d++) {
+                other[at] = (spec_plan){.method = (spec_method)method, .n = d};
+                best      = fmax(best, plans_rate(&m, &c, other, 0));
+            }
+            const policy_option *x = &o.option[method];
+            CHECK_MSG(x->rate <= best * 1.001 && x->rate > 0.9 * best, "case %d, %s: %.2f, brute force %.2f", i,
+                      spec_method_name(method), x->rate, best);
+            for (int d = 0; d < x->n_survival; d++)
+                CHECK_NEAR(x->survival[d], survival_at(&c.p[at].record[method], d + 1), 1e-6);
+        }
+    }
+}
+
 /* The choice of one lane among many is the lane's alone when there is nobody else. */
 TEST(joint_choice_of_one_lane_is_its_own)
 {
