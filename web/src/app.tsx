@@ -17,6 +17,7 @@ import { WhyView } from "./views/why";
 
 const views = { live: LiveView, chat: ChatView, why: WhyView, settings: SettingsView, bench: BenchView, sessions: SessionsView, help: HelpView };
 type View = keyof typeof views;
+const ofAdmin: View[] = ["why", "settings", "bench"]; // not for a user's key
 
 function viewOf(hash: string): View {
   const name = hash.replace(/^#\/?/, "").split("?")[0]!;
@@ -36,7 +37,7 @@ function KeyDialog() {
     }
   };
   return (
-    <Dialog title={t("key.title")}>
+    <Dialog title={t("key.title")} {...(key.get() ? { onClose: () => needsKey.set(false) } : {})}>
       <form onSubmit={enter}>
         <p>{t("key.text")}</p>
         <label class="field"><span>{t("key.label")}</span>
@@ -80,11 +81,12 @@ export function App() {
         <a class="brand" href="#/live"><img src="/favicon.svg" alt="" width="28" height="28" />tandem</a>
         <State />
         <nav aria-label={t("nav.label")}>
-          {(Object.keys(views) as View[]).map((v) => (
+          {(Object.keys(views) as View[]).filter((v) => c !== "own" || !ofAdmin.includes(v)).map((v) => (
             <a key={v} href={`#/${v}`} aria-current={v === view ? "page" : undefined}>{t(`nav.${v}` as WordKey)}</a>
           ))}
         </nav>
         <div class="choices">
+          {useStore(key) && <button type="button" onClick={() => needsKey.set(true)}>{t("key.change")}</button>}
           <select aria-label={t("language")} value={language.get()} onChange={(e) => language.set(e.currentTarget.value as Language)}>
             {Object.entries(languages).map(([id, l]) => <option key={id} value={id} lang={id}>{l.name}</option>)}
           </select>

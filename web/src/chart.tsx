@@ -41,8 +41,10 @@ function drawMark(u: uPlot, mark: () => { x: number | null | undefined; text: st
   c.lineTo(at, u.bbox.top + u.bbox.height);
   c.stroke();
   if (text) {
+    const right = at + 90 * devicePixelRatio < u.bbox.left + u.bbox.width;
     c.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
-    c.fillText(text, at + 6 * devicePixelRatio, u.bbox.top + 14 * devicePixelRatio);
+    c.textAlign = right ? "left" : "right";
+    c.fillText(text, at + (right ? 6 : -6) * devicePixelRatio, u.bbox.top + 14 * devicePixelRatio);
   }
   c.restore();
 }
@@ -59,7 +61,7 @@ function optionsOf(p: ChartProps, width: number, mark: () => { x: number | null 
     legend: { show: p.lines.length > 1, live: false },
     scales: { ...scale, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
     axes: [
-      { ...axis, ...(p.time ? { space: 90, values: (_u: uPlot, v: number[]) => v.map((x) => clock(x * 1e3)) } : { values: (_u: uPlot, v: number[]) => v.map((x) => number(x).replace(/[.,]0+$/, "") + (p.xUnit ?? "")) }) },
+      { ...axis, size: 34, ...(p.time ? { space: 90, values: (_u: uPlot, v: number[]) => v.map((x) => clock(x * 1e3)) } : { values: (_u: uPlot, v: number[]) => v.map((x) => number(x).replace(/[.,]0+$/, "") + (p.xUnit ?? "")) }) },
       { ...axis, size: 72, values: (_u, v) => v.map((x) => number(x) + (p.unit ?? "")) },
     ],
     series: [

@@ -67,6 +67,6 @@ export function seconds(x: number): string {
   return `${whole(x / 3600)} h`;
 }
 export const time = (ms: number): string =>
-  new Intl.DateTimeFormat(language.get(), { hour: "2-digit", minute: "2-digit", second: "2-digit" }).format(ms);
+  new Intl.DateTimeFormat(language.get(), { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }).format(ms);
 export const date = (ms: number): string =>
   new Intl.DateTimeFormat(language.get(), { dateStyle: "medium", timeStyle: "short" }).format(ms);

@@ -29,6 +29,22 @@ export interface Histogram {
   bounds_s: number[];
   counts: number[];
 }
+export interface KvClass {
+  kind: "full" | "sliding" | "draft" | "state";
+  window: number;
+  held_bytes: number;
+  used_bytes: number;
+  pinned_bytes: number;
+  reserved_bytes: number;
+}
+export interface Gpu {
+  name: string;
+  temperature_c: number | null;
+  power_w: number | null;
+  utilisation: number | null;
+  memory_bytes: number | null;
+  memory_used_bytes: number | null;
+}
 export interface Stats {
   ts: number;
   model: string;
@@ -40,15 +56,15 @@ export interface Stats {
   requests: { running: number; queued: number; submitted: number; refused: number; finished: Record<string, number> };
   tokens: { prompt: number; cached: number; completion: number };
   kv: { bytes: number; pinned_bytes: number; reserved_bytes: number; cached_bytes: number; pressure: number; prefix_hits: number;
-    prefix_misses: number; prefix_evicted: number; stored_bytes: number; parked_bytes: number };
+    prefix_misses: number; prefix_evicted: number; stored_bytes: number; parked_bytes: number; classes: KvClass[] };
   speculation: Drafts & { plain_rounds: number; drafted_by_position: number[]; accepted_by_position: number[];
     methods: Record<string, Drafts>; routes: Record<string, number> };
   steps: { steps: number; rows: number; seconds: number; buckets: number[] };
   slots: Slot[];
   latency: Record<string, Histogram>;
-  process: { resident_bytes: number; held_bytes: number; uptime_s: number };
+  process: { resident_bytes: number; held_bytes: number; host_bytes: number; host_available_bytes: number; uptime_s: number };
   http: { connections: number; stats_streams: number };
-  gpu?: { name: string; temperature_c: number; power_w: number; utilisation: number; memory_bytes: number; memory_used_bytes: number };
+  gpus: Gpu[];
 }
 // The numbers of one user's requests, from /metrics.
 export interface OwnStats {
@@ -79,8 +95,10 @@ export const connection = store<Connection>("connecting");
 export const history: Sample[] = [];
 let before: Stats | null = null;
 
+// The server counts draft tokens when a request ends; the last rounds of those that run are newer.
 function acceptanceOf(s: Stats): number | null {
   let drafted = 0, accepted = 0;
+  for (const slot of s.slots) for (const [, d, a] of slot.last_rounds) drafted += d, accepted += a;
   for (const m of Object.values(s.speculation.methods)) drafted += m.recent_drafted ?? 0, accepted += m.recent_accepted ?? 0;
   return drafted ? accepted / drafted : null;
 }

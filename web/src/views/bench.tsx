@@ -4,6 +4,7 @@ import { arms, svgOf, type Arm, type Result } from "../bench";
 import { date, number, percent, seconds, t, whole, word } from "../i18n";
 import { Card, Empty, Method, Problem } from "../parts";
 import { usePolled } from "../poll";
+import { promptSets, type PromptSet } from "../sets";
 import { store, useStore } from "../store";
 import { download, visible } from "../text";
 
@@ -15,7 +16,8 @@ interface Plan {
   output_tokens: number;
   requests: number;
   repeats: number;
-  prompts: string;
+  set: PromptSet;
+  prompts: string; // of the set "own", separated by empty lines
 }
 interface Running {
   done: number;
@@ -23,13 +25,14 @@ interface Running {
   stop: AbortController;
 }
 const all = ["off", "auto", "dflash", "tree", "mtp", "ngram"];
-const plan = store<Plan>({ methods: ["off", "auto"], control: true, users: "1", prompt_tokens: 128, output_tokens: 64, requests: 2, repeats: 7, prompts: "" });
+const plan = store<Plan>({ methods: ["off", "auto"], control: true, users: "1", prompt_tokens: 128, output_tokens: 64, requests: 2, repeats: 7, set: "records", prompts: "" });
 const running = store<Running | null>(null);
 const result = store<Result | null>(null);
 const problem = store("");
 
 function bodyOf(p: Plan): unknown {
-  const methods = all.filter((m) => p.methods.includes(m)), prompts = p.prompts.split(/\n\s*\n/).map((x) => x.trim()).filter(Boolean);
+  const methods = all.filter((m) => p.methods.includes(m));
+  const prompts: string[] = p.set === "own" ? p.prompts.split(/\n\s*\n/).map((x) => x.trim()).filter(Boolean) : promptSets[p.set];
   return {
     methods: p.control ? [methods[0], ...methods] : methods, concurrency: p.users.split(/[\s,]+/).filter(Boolean).map(Number),
     output_tokens: p.output_tokens, requests: p.requests, repeats: p.repeats, stream: true,
@@ -110,12 +113,14 @@ function Form({ done }: { done: () => void }) {
         <label class="switch"><input type="checkbox" checked={p.control} onChange={(e) => set({ control: e.currentTarget.checked })} /> {t("bench.aa")}</label>
         <div class="fields">
           <label class="field"><span>{t("bench.lanes")}</span><input required pattern="\s*\d+([\s,]+\d+)*\s*" value={p.users} onInput={(e) => set({ users: e.currentTarget.value })} /></label>
-          {count(t("bench.prompt"), "prompt_tokens", 16, 1048576, !!p.prompts.trim())}
+          {count(t("bench.prompt"), "prompt_tokens", 16, 1048576, p.set !== "records")}
           {count(t("bench.output"), "output_tokens", 2, 65536)}
           {count(t("bench.requests"), "requests", 1, 64)}
           {count(t("bench.repeats"), "repeats", 1, 50)}
         </div>
-        <label class="field"><span>{t("bench.prompts")}</span><textarea rows={3} value={p.prompts} onInput={(e) => set({ prompts: e.currentTarget.value })} /></label>
+        <label class="field"><span>{t("bench.set")}</span><select value={p.set} onChange={(e) => set({ set: e.currentTarget.value as PromptSet })}>
+          {(Object.keys(promptSets) as PromptSet[]).map((k) => <option key={k} value={k}>{t(`set.${k}`)}</option>)}</select></label>
+        {p.set === "own" && <label class="field"><span>{t("bench.prompts")}</span><textarea rows={3} required value={p.prompts} onInput={(e) => set({ prompts: e.currentTarget.value })} /></label>}
         {now ? <div class="row"><progress max={now.of || 1} value={now.done} aria-label={t("bench.progress")} /><span class="num">{whole(now.done)} / {whole(now.of)}</span>
           <button type="button" onClick={() => now.stop.abort()}>{t("chat.stop")}</button></div>
           : <button type="submit" class="primary" disabled={!p.methods.length || p.methods.length + Number(p.control) < 2}>{t("bench.run")}</button>}

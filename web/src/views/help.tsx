@@ -1,6 +1,6 @@
 // Help: what this is, the first request, agents, and where models come from.
 import { useState } from "preact/hooks";
-import { agents } from "../agents";
+import { agents } from "virtual:agents";
 import { t } from "../i18n";
 import { stats } from "../live";
 import { Card, Code } from "../parts";

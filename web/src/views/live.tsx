@@ -1,7 +1,7 @@
 // Live: what the engine does now.
 import { Chart } from "../chart";
 import { bytes, number, percent, seconds, t, whole, word, type WordKey } from "../i18n";
-import { connection, history, HISTORY_S, own, quantile, stats, type Histogram, type OwnStats, type Slot, type Stats } from "../live";
+import { connection, history, HISTORY_S, own, quantile, stats, type Gpu, type Histogram, type KvClass, type OwnStats, type Slot, type Stats } from "../live";
 import { Card, Columns, Empty, Figure, Method, Shares } from "../parts";
 import { useStore } from "../store";
 import { shortId, visible } from "../text";
@@ -11,8 +11,12 @@ const span = (): [number, number] => {
   return [Math.min(now - 60, Math.max(history[0]?.at ?? now, now - HISTORY_S)), now];
 };
 
+// Watts, degrees and load, as far as the driver reports them.
+const gpuFacts = (g: Gpu) => [g.temperature_c !== null && `${whole(g.temperature_c)} °C`, g.power_w !== null && `${whole(g.power_w)} W`,
+  g.utilisation !== null && percent(g.utilisation)].filter(Boolean).join(" · ");
+
 function Figures({ s }: { s: Stats }) {
-  const last = history.at(-1);
+  const last = history.at(-1), host = s.process.host_bytes;
   return (
     <div class="figures">
       <Figure class="big" label={t("live.rate")} value={number(s.rates.completion_tokens_per_s)} unit={t("tokens_per_s")}
@@ -22,9 +26,9 @@ function Figures({ s }: { s: Stats }) {
         sub={s.speculation.rounds ? t("live.accept_length", { n: number(s.speculation.acceptance_length) }) : undefined} />
       <Figure label={t("live.step")} value={last?.step_ms == null ? "–" : seconds(last.step_ms / 1e3)}
         sub={t("live.rows", { n: number(s.rates.rows_per_step) })} />
-      <Figure label={t("live.memory")} value={bytes(s.process.resident_bytes)} sub={t("live.uptime", { t: seconds(s.process.uptime_s) })} />
-      {s.gpu && <Figure label={visible(s.gpu.name)} value={bytes(s.gpu.memory_used_bytes)}
-        sub={t("live.gpu", { c: whole(s.gpu.temperature_c), w: whole(s.gpu.power_w), u: percent(s.gpu.utilisation) })} />}
+      <Figure label={t("live.memory")} value={bytes(s.process.resident_bytes)} sub={host > 0 ? t("live.host", { used: bytes(host - s.process.host_available_bytes), all: bytes(host) }) : t("live.uptime", { t: seconds(s.process.uptime_s) })} />
+      {s.gpus.map((g, i) => <Figure key={i} class="gpu" label={visible(g.name)} sub={gpuFacts(g)}
+        value={g.memory_used_bytes === null || g.memory_bytes === null ? "–" : t("live.gpu_memory", { used: bytes(g.memory_used_bytes), all: bytes(g.memory_bytes) })} />)}
     </div>
   );
 }
@@ -35,9 +39,9 @@ function Strip({ slot }: { slot: Slot }) {
   const y = (n: number) => (Math.min(n, MAX) / MAX) * (H - 6);
   const drafted = rounds.reduce((a, r) => a + r[1], 0), accepted = rounds.reduce((a, r) => a + r[2], 0);
   return (
-    <svg class="strip" viewBox={`0 0 ${32 * W} ${H}`} role="img" aria-label={t("live.strip", { drafted: whole(drafted), accepted: whole(accepted) })}>
+    <svg class="strip" viewBox={`0 0 ${32 * W} ${H}`} preserveAspectRatio="xMinYMid meet" role="img" aria-label={t("live.strip", { drafted: whole(drafted), accepted: whole(accepted) })}>
       {rounds.map(([method, d, a], i) => {
-        const x = (32 - rounds.length + i) * W;
+        const x = i * W;
         return (
           <g key={slot.rounds - rounds.length + i} class={`m-${method}`}>
             <rect class="own" x={x} y={H - 4} width={W - 2} height={4} />
@@ -75,11 +79,26 @@ function Lanes({ s }: { s: Stats }) {
   );
 }
 
+const className = (c: KvClass) => (c.kind === "sliding" ? t("kv.class.sliding", { n: whole(c.window) }) : t(`kv.class.${c.kind}`));
+
+// What the classes have taken of the pool, in use and only cached.
+function Classes({ all, pool }: { all: KvClass[]; pool: number }) {
+  return (
+    <table class="classes">
+      <thead><tr><th>{t("kv.by_class")}</th><th class="num">{t("kv.pinned")}</th><th class="num">{t("kv.reserved")}</th><th class="num">{t("kv.cached")}</th><th class="num">{t("share")}</th></tr></thead>
+      <tbody>{all.map((c, i) => (
+        <tr key={i}><td>{className(c)}</td><td class="num">{bytes(c.pinned_bytes)}</td><td class="num">{bytes(c.reserved_bytes)}</td>
+          <td class="num">{bytes(Math.max(c.used_bytes - c.pinned_bytes, 0))}</td><td class="num">{percent(pool ? c.held_bytes / pool : 0)}</td></tr>))}
+      </tbody>
+    </table>
+  );
+}
+
 function Pool({ s }: { s: Stats }) {
   const k = s.kv, reserved = Math.max(k.reserved_bytes - k.pinned_bytes, 0), cached = Math.min(k.cached_bytes, k.bytes - k.pinned_bytes);
   const free = Math.max(k.bytes - k.pinned_bytes - reserved - cached, 0), lookups = k.prefix_hits + k.prefix_misses;
   return (
-    <Card title={t("live.kv")} note={bytes(k.bytes)}>
+    <Card title={t("live.kv")} note={bytes(k.bytes)} class="wide2 pool">
       <Shares whole={k.bytes} label={t("live.kv")} parts={[
         { name: t("kv.pinned"), value: k.pinned_bytes, class: "u-pinned", text: bytes(k.pinned_bytes) },
         { name: t("kv.reserved"), value: reserved, class: "u-reserved", text: bytes(reserved) },
@@ -92,6 +111,7 @@ function Pool({ s }: { s: Stats }) {
         <dt>{t("kv.stored")}</dt><dd>{bytes(k.stored_bytes)}</dd>
         <dt>{t("kv.parked")}</dt><dd>{bytes(k.parked_bytes)}</dd>
       </dl>
+      {k.classes.length > 0 && <div class="scroll" tabIndex={0} role="region" aria-label={t("kv.by_class")}><Classes all={k.classes} pool={k.bytes} /></div>}
     </Card>
   );
 }
@@ -160,7 +180,16 @@ function Server({ s }: { s: Stats }) {
       </Card>
       <Lanes s={s} />
       <Pool s={s} />
+      <Card title={t("live.requests")}>
+        <Chart label={t("live.requests")} version={s.ts} time span={span} height={170}
+          lines={[{ name: t("live.requests_running"), color: "--mark", fill: true }, { name: t("live.requests_queued"), color: "--amber" }]}
+          data={() => [history.map((x) => x.at), history.map((x) => x.running), history.map((x) => x.queued)]} />
+      </Card>
       <Methods s={s} />
+      <Card title={t("live.step_chart")}>
+        <Chart label={t("live.step_chart")} version={s.ts} time span={span} height={170} unit=" ms" lines={[{ name: t("live.step"), color: "--tree" }]}
+          data={() => [history.map((x) => x.at), history.map((x) => x.step_ms)]} />
+      </Card>
       <Latency name="first_token" h={s.latency.first_token!} />
       <Latency name="between_tokens" h={s.latency.between_tokens!} />
       <Latency name="step" h={stepHistogram(s.steps.buckets)} />

@@ -1,7 +1,8 @@
 // Settings: every one with its meaning, bounds and source; changes are applied together or not at all.
 import { useState } from "preact/hooks";
 import { errorText, sendJson } from "../api";
-import { bytes, t, whole, word } from "../i18n";
+import { bytes, language, t, whole, word } from "../i18n";
+import { affects, settingHelp } from "../lang/settings";
 import { Card, Empty, Problem } from "../parts";
 import { usePolled } from "../poll";
 import { visible } from "../text";
@@ -62,6 +63,12 @@ function bounds(s: Setting): string {
   return [range, s.word && t("settings.or", { word: s.word }), s.max_length && t("settings.length", { n: whole(s.max_length) })].filter(Boolean).join(" ");
 }
 
+// The meaning of a setting: the server's words, or a translation of them.
+function helpOf(name: string, s: Setting): string {
+  const of = language.get();
+  return (of === "en" ? undefined : settingHelp[of][name]) ?? visible(s.help);
+}
+
 function Field(p: { name: string; s: Setting; edit: string | undefined; onEdit: (text: string | undefined) => void }) {
   const { s, name } = p, now = String(s.value), text = p.edit ?? now, bad = p.edit !== undefined && s.kind !== "boolean" && parse(s, text) === null;
   const over = s.trained_length && Number(text) > s.trained_length, id = `set-${name}`;
@@ -69,10 +76,11 @@ function Field(p: { name: string; s: Setting; edit: string | undefined; onEdit: 
     <div class={`setting ${p.edit !== undefined ? "changed" : ""}`}>
       <div>
         <label for={id}><code>{name}</code></label>
-        <p class="quiet">{visible(word(`help.${name}`, s.help))}</p>
+        <p class="quiet">{helpOf(name, s)}</p>
         <p class="tags">
           <span class={s.live ? "tag good" : "tag"}>{s.live ? t("settings.live") : t("settings.load")}</span>
           <span class="tag">{word(`source.${s.source}`, s.source)}</span>
+          {affects[name] && <span class="tag">{t("settings.affects", { what: affects[name].map((k) => t(k)).join(t("list")) })}</span>}
           {s.pending && <span class="tag warn">{t("settings.pending")}</span>}
           {String(s.default) !== now && <span class="tag">{t("settings.default", { value: String(s.default) || "–" })}</span>}
         </p>
@@ -83,7 +91,7 @@ function Field(p: { name: string; s: Setting; edit: string | undefined; onEdit: 
           : <input id={id} value={text} aria-invalid={bad} aria-describedby={`${id}-b`} inputMode={s.kind === "string" || s.word ? "text" : "decimal"}
               onInput={(e) => p.onEdit(e.currentTarget.value === now ? undefined : e.currentTarget.value)} />}
         <span id={`${id}-b`} class={bad ? "small bad" : "small quiet"}>{bounds(s)}</span>
-        {s.trained_length && <span class={over ? "small warn-text" : "small quiet"}>{t("settings.trained", { n: whole(s.trained_length) })}</span>}
+        {s.trained_length && <span class={over ? "small warn-text" : "small quiet"}>{t(over ? "settings.trained_bound" : "settings.trained", { n: whole(s.trained_length) })}</span>}
       </div>
     </div>
   );
@@ -149,7 +157,7 @@ function Form({ reply, set }: { reply: Reply; set: (r: Reply) => void }) {
   };
   const takeBack = async () => (await put(undo.at(-1)!)) && setUndo(undo.slice(0, -1));
   const edit = (n: string, text: string | undefined) => setEdits(({ [n]: _, ...rest }) => (text === undefined ? rest : { ...rest, [n]: text }));
-  const shown = Object.entries(reply.settings).filter(([n, s]) => !find || `${n} ${s.help}`.toLowerCase().includes(find.toLowerCase()));
+  const shown = Object.entries(reply.settings).filter(([n, s]) => !find || `${n} ${s.help} ${helpOf(n, s)}`.toLowerCase().includes(find.toLowerCase()));
   return (
     <form class="wide settings" onSubmit={apply}>
       <div class="sticky row">

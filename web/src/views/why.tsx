@@ -9,6 +9,13 @@ import { usePolled } from "../poll";
 import { useStore } from "../store";
 import { shortId, visible } from "../text";
 
+interface Option {
+  method: string;
+  guesses: number;
+  tokens: number;
+  tokens_per_s: number;
+  survival: number[];
+}
 interface Decision {
   ts: number;
   event: "route" | "end";
@@ -20,7 +27,8 @@ interface Decision {
   routed_to: string;
   reason: string;
   plan: { method: string; guesses: number; trial: boolean };
-  costs: { plain_tokens_per_s: number; plan_tokens_per_s: number } | null;
+  costs: { plain_tokens_per_s: number | null; plan_tokens_per_s: number | null };
+  choice?: { rows: number; row_s: number; options: Option[] } | null;
   outcome?: { tokens: number; drafted: number; accepted: number; acceptance: number; seconds: number; tokens_per_s: number; route_changes: number } | null;
 }
 interface Series {
@@ -37,7 +45,7 @@ export interface Costs {
 // One sentence with the numbers that led to the decision.
 function sentence(d: Decision): string {
   const values = { n: whole(d.plan.guesses), lanes: whole(d.active_count), ctx: whole(d.ctx_len),
-    method: word(`method.${d.routed_to === "plain" ? "off" : d.routed_to}`, d.routed_to),
+    method: methodName(methodOf(d)),
     kv: d.kv_usage_ratio === null ? "–" : percent(d.kv_usage_ratio) };
   const first = word(`why.${d.reason}${d.reason === "request" && d.routed_to === "plain" ? "_off" : ""}`, d.reason)
     .replace(/\{(\w+)\}/g, (all, k: string) => (values as Record<string, string>)[k] ?? all);
@@ -45,9 +53,37 @@ function sentence(d: Decision): string {
 }
 
 function rates(d: Decision): string {
-  const c = d.costs;
-  if (!c || !(c.plain_tokens_per_s > 0)) return t("why.unmeasured");
-  return t("why.rates", { plan: number(c.plan_tokens_per_s), plain: number(c.plain_tokens_per_s), ratio: number(c.plan_tokens_per_s / c.plain_tokens_per_s) });
+  const plan = d.costs.plan_tokens_per_s, plain = d.costs.plain_tokens_per_s;
+  if (d.reason === "request" && d.routed_to === "plain") return "";
+  return plan && plain ? t("why.rates", { plan: number(plan), plain: number(plain), ratio: number(plan / plain) }) : t("why.unmeasured");
+}
+
+const methodName = (name: string) => word(`method.${name}`, visible(name));
+const methodOf = (d: Decision) => (d.routed_to === "plain" ? "off" : d.routed_to);
+
+// The draft that was chosen, or else the best one that was not.
+function draftOf(d: Decision): Option | undefined {
+  const drafts = d.choice!.options.filter((o) => o.method !== "off" && o.survival.length).sort((a, b) => b.tokens_per_s - a.tokens_per_s);
+  return drafts.find((o) => o.method === d.routed_to) ?? drafts[0];
+}
+
+function Choice({ d }: { d: Decision }) {
+  const c = d.choice;
+  if (!c) return null;
+  const o = draftOf(d), most = Math.max(...c.options.map((x) => x.tokens_per_s)), all = [...c.options].sort((a, b) => b.tokens_per_s - a.tokens_per_s);
+  return (
+    <>
+      <p>{t("why.row", { row: seconds(c.row_s), rows: whole(c.rows) })} {o && t(o.survival.length > 1 ? "why.survival" : "why.survival_one", { method: methodName(o.method), first: percent(o.survival[0]!), n: whole(o.survival.length),
+        last: percent(o.survival.at(-1)!), tokens: number(o.tokens) })}</p>
+      <ul class="options" aria-label={t("why.options")}>{all.map((x) => (
+        <li key={x.method} class={`m-${x.method} ${x.method === methodOf(d) ? "chosen" : ""}`}>
+          <Method name={x.method} /><span class="quiet">{x.guesses > 0 && `×${whole(x.guesses)}`}</span>
+          <span class="bar"><i style={{ width: `${(x.tokens_per_s / most) * 100}%` }} /></span>
+          <b class="num">{number(x.tokens_per_s)}</b>
+          <span class="quiet small">{x.method === methodOf(d) ? t("why.chosen") : t("why.expected", { n: number(x.tokens) })}</span>
+        </li>))}</ul>
+    </>
+  );
 }
 
 function Row({ d, onFilter }: { d: Decision; onFilter: (id: string) => void }) {
@@ -56,8 +92,8 @@ function Row({ d, onFilter }: { d: Decision; onFilter: (id: string) => void }) {
       <div class="when"><time>{time(d.ts * 1e3)}</time>
         <button type="button" class="quiet id" title={t("why.only")} onClick={() => onFilter(d.request_id)}><bdi>{visible(shortId(d.request_id))}</bdi></button></div>
       <div>
-        <p><Method name={d.routed_to === "plain" ? "off" : d.routed_to} /> <span class="quiet">·</span> <b>{d.event === "end" ? t("why.end") : word(`reason.${d.reason}`, visible(d.reason))}</b></p>
-        {d.event === "route" ? <p>{sentence(d)} {rates(d)}</p>
+        <p><Method name={methodOf(d)} /> <span class="quiet">·</span> <b>{d.event === "end" ? t("why.end") : word(`reason.${d.reason}`, visible(d.reason))}</b></p>
+        {d.event === "route" ? <><p>{sentence(d)} {rates(d)}</p><Choice d={d} /></>
           : d.outcome && <p>{t("why.outcome", { tokens: whole(d.outcome.tokens), drafted: whole(d.outcome.drafted), accepted: whole(d.outcome.accepted),
             share: percent(d.outcome.acceptance), rate: number(d.outcome.tokens_per_s), changes: whole(d.outcome.route_changes) })}</p>}
         <p class="quiet small">{t("why.facts", { ctx: whole(d.ctx_len), lanes: whole(d.active_count),
