@@ -47,6 +47,27 @@ void decoder_capture(const decoder *d, int h, int n_rows)
                             n_rows, H);
 }
 
+/* --- rows that nobody reads ---------------------------------------------------------------------*/
+/* Returns the layer in which they end: what is captured is captured of every row. */
+static int narrow_layer(const decoder *d)
+{
+    int l = d->last_store;
+    for (int i = 0; i < d->t.n_features; i++) l = max_int(l, d->capture_id[i]);
+    return l;
+}
+
+void decoder_gather(const decoder *d, const layer_rows *r, dev rows, int n, dev scratch)
+{
+    d->o->copy_rows(d->t.q, scratch, n, rows, n, r->read_at, r->read.n_rows, n);
+    d->o->copy_rows(d->t.q, rows, n, scratch, n, (dev){0}, r->read.n_rows, n);
+}
+
+void decoder_narrow(const decoder *d, const layer_rows *r)
+{
+    if (d->o->padding) d->o->padding(d->t.q, r->read.lane);
+    decoder_gather(d, r, d->x, d->t.n_embd, d->n);
+}
+
 /* --- a step -------------------------------------------------------------------------------------*/
 static void embed_tokens(target *t, dev y, dev ids, int n)
 {
@@ -55,14 +76,14 @@ static void embed_tokens(target *t, dev y, dev ids, int n)
 }
 
 /* From token ids to the wanted rows' final states. */
-static void forward(decoder *d, kv_pool *kv, const step_rows *r, dev want, int n_want)
+static void forward(decoder *d, kv_pool *kv, const layer_rows *r, dev want, int n_want)
 {
     target *t = &d->t;
     int     H = t->n_embd;
-    if (d->o->padding) d->o->padding(t->q, r->lane);
-    embed_tokens(t, d->x, r->token, r->n_rows);
+    if (d->o->padding) d->o->padding(t->q, r->all.lane);
+    embed_tokens(t, d->x, r->all.token, r->all.n_rows);
     d->run_layers(d, kv, r);
-    decoder_capture(d, t->n_layers, r->n_rows);
+    decoder_capture(d, t->n_layers, layer_rows_in(r, t->n_layers)->n_rows);
     if (d->o->padding) d->o->padding(t->q, (dev){0});
     if (!n_want) return;
     d->o->copy_rows(t->q, d->n, H, d->x, H, want, n_want, H);
@@ -74,18 +95,20 @@ static uint64_t step_key(const decoder *d, const kv_pool *kv, int n_rows)
     return graph_key(graph_key(graph_key_at(kv_pool_key(kv), d), d->capture_key), (uint64_t)n_rows);
 }
 
-/* Runs the rows of s and padding up to n_rows. All rows of a step that may be recorded get a final state, wanted or
- * not, so that recordings do not depend on their number. */
+/* Runs the rows of s and padding up to n_rows. All rows of a step that may be recorded go through all layers, wanted or
+ * not, so that recordings do not depend on which are. */
 static void run_rows(decoder *d, kv_pool *kv, const step *s, int n_rows)
 {
-    target *t       = &d->t;
-    bool    records = d->o->padding && n_rows <= GRAPH_MAX_ROWS;
-    dev     want;
+    target  *t       = &d->t;
+    bool     records = d->o->padding && n_rows <= GRAPH_MAX_ROWS;
+    int      narrow  = records ? t->n_layers : narrow_layer(d);
+    unsigned parts   = (t->n_states ? STEP_PATHS : 0u) | (narrow < t->n_layers ? STEP_NARROW : 0u);
     kv_pool_flush(kv, t->q);
-    step_rows r = step_upload(s, n_rows, d->o, t->q, d->rows, t->n_states > 0, &want);
-    if (records) r.chain_from = r.chain_to = r.chain_end = 0; /* a recording serves steps with other chains */
+    step_upload_rows u = step_upload(s, n_rows, d->o, t->q, d->rows, parts);
+    layer_rows       r = {u.all, u.read, u.read_at, u.narrow ? narrow : t->n_layers};
+    if (records) r.all.chain_from = r.all.chain_to = r.all.chain_end = 0; /* it serves steps with other chains */
     bool done = records && d->o->replay(t->q, step_key(d, kv, n_rows));
-    for (; !done; done = d->o->record_end(t->q)) forward(d, kv, &r, want, records ? n_rows : s->n_want);
+    for (; !done; done = d->o->record_end(t->q)) forward(d, kv, &r, u.want, records ? n_rows : s->n_want);
 }
 
 static bool run_step(target *t, kv_pool *kv, const step *s, err *e)

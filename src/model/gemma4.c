@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "model/decoder.h"
 #include "model/gemma4_roles.h"
 #include "ops/joined.h"
@@ -47,7 +48,7 @@ typedef struct {
     dev gate, up;                               /* [n_ff] */
     dev exp_logits, exp_id, exp_w;              /* [n_experts], [n_used] */
     dev exp_gate_up, exp_act, exp_out, exp_sum; /* [n_used][2 n_ff_expert], ..., [n_used][H], [H] */
-    dev ple, ple_token, ple_gate;               /* [L][P], [L][P], [P] */
+    dev ple, ple_token, ple_gate;               /* [L][P], [L][P], [P]; ple_token is free after ple is made */
 } scratch;
 
 typedef struct {
@@ -337,13 +338,12 @@ static void make_heads(gemma4 *m, const layer *y, int l, const kv_class *kv, con
     ops_heads(m->d.o, m->d.t.q, &heads, r);
 }
 
-/* u = x + N_post_attn(Wo attention(n)), n = N_in(x); then the norms of u that the blocks after this one read */
-static void attention_block(gemma4 *m, const layer *y, int l, kv_pool *pool, const step_rows *r)
+/* u = x + N_post_attn(Wo attention(q)); then the norms of u that the blocks after this one read */
+static void attention_block(gemma4 *m, const layer *y, int l, const kv_class *kv, const step_rows *r)
 {
     const gemma4_config *c  = &m->c;
     const ops           *o  = m->d.o;
     queue               *q  = m->d.t.q;
-    const kv_class      *kv = kv_pool_class(pool, y->kv_class);
     int                  n  = r->n_rows;
     norm_rows            to = {.y      = m->s.u,
                                .res    = m->d.x,
@@ -358,7 +358,6 @@ static void attention_block(gemma4 *m, const layer *y, int l, kv_pool *pool, con
         to.out[1].y = m->s.n_router, to.out[1].w = y->n_router;
         to.out[2].y = m->s.n_exp, to.out[2].w = y->n_pre_ff_2;
     }
-    make_heads(m, y, l, kv, r);
     o->attention(q, m->s.heads, m->s.q, c->n_heads, kv, y->kv_layer, r, 1.0f, c->sliding[l] ? c->window : 0);
     o->matmul(q, m->s.attn, y->o, m->s.heads, n);
     ops_norms(o, q, &to, n);
@@ -447,12 +446,24 @@ static void ple_block(gemma4 *m, const layer *y, int l, int n)
     ops_norms(o, q, &to, n);
 }
 
-static void run_layer(gemma4 *m, int l, kv_pool *pool, const step_rows *r)
+/* Drops the rows that nobody reads, between the heads of a layer and its attention. */
+static void narrow_rows(gemma4 *m, const layer *y, const layer_rows *r)
 {
-    const layer *y = &m->layers[l];
-    int          n = r->n_rows;
-    decoder_capture(&m->d, l, n);
-    attention_block(m, y, l, pool, r);
+    decoder_narrow(&m->d, r);
+    decoder_gather(&m->d, r, m->s.q, y->q->n_out, m->s.heads);
+    if (m->c.n_ple) decoder_gather(&m->d, r, m->s.ple, m->c.n_layers * m->c.n_ple, m->s.ple_token);
+}
+
+static void run_layer(gemma4 *m, int l, kv_pool *pool, const layer_rows *r)
+{
+    const layer    *y  = &m->layers[l];
+    const kv_class *kv = kv_pool_class(pool, y->kv_class);
+    int             n  = layer_rows_out(r, l)->n_rows;
+    decoder_capture(&m->d, l, layer_rows_in(r, l)->n_rows);
+    make_heads(m, y, l, kv, layer_rows_in(r, l));
+    if (!n) return;
+    if (l == r->narrow) narrow_rows(m, y, r);
+    attention_block(m, y, l, kv, layer_rows_out(r, l));
     if (m->c.n_experts) ops_aside(m->d.o, m->d.t.q, ASIDE_BEGIN);
     dense_block(m, y, n);
     if (m->c.n_experts) {
@@ -464,12 +475,12 @@ static void run_layer(gemma4 *m, int l, kv_pool *pool, const step_rows *r)
     if (m->c.n_ple) ple_block(m, y, l, n);
 }
 
-static void run_layers(decoder *d, kv_pool *kv, const step_rows *r)
+static void run_layers(decoder *d, kv_pool *kv, const layer_rows *r)
 {
     gemma4 *m = (gemma4 *)d;
-    if (m->c.n_ple) per_layer_inputs(m, r);
-    d->o->rms_norm(d->t.q, d->n, d->x, m->layers[0].n_in, r->n_rows, m->c.n_embd, m->c.eps);
-    for (int l = 0; l < m->c.n_layers; l++) run_layer(m, l, kv, r);
+    if (m->c.n_ple) per_layer_inputs(m, &r->all);
+    d->o->rms_norm(d->t.q, d->n, d->x, m->layers[0].n_in, r->all.n_rows, m->c.n_embd, m->c.eps);
+    for (int l = 0; l < m->c.n_layers && layer_rows_in(r, l)->n_rows; l++) run_layer(m, l, kv, r);
 }
 
 /* --- open and close -----------------------------------------------------------------------------*/
@@ -531,7 +542,8 @@ static void init_target(gemma4 *m, ops *o, const model_options *opt)
                                            .run_layers   = run_layers,
                                            .free_layers  = free_layers};
     decoder_init(&m->d, &sizes, o, opt);
-    m->layers = xnew_n(layer, (size_t)c->n_layers);
+    m->d.last_store = max_int(read_layer(c, false), read_layer(c, true));
+    m->layers       = xnew_n(layer, (size_t)c->n_layers);
     target_set_kv(&m->d.t, &(kv_types)KV_TYPES_ALL(CACHE_F16));
 }
 

@@ -47,14 +47,15 @@ void target_set_kv(target *t, const kv_types *types)
 }
 
 /* --- steps --------------------------------------------------------------------------------------*/
-enum { STEP_FIELDS = 8, STEP_PATHS = 2 }; /* int32 arrays of a step, and those for recurrent layers */
+/* int32 arrays of a step, for recurrent layers, of the rows that are read, which are at most half, and in all. */
+enum { FIELDS = 8, PATH_FIELDS = 2, READ_FIELDS = 8, ALL_FIELDS = FIELDS + PATH_FIELDS + READ_FIELDS / 2 + 1 };
 
 void step_init(step *s, int max_rows)
 {
     size_t n = (size_t)max_rows;
     assert(max_rows >= 1 && max_rows <= STEP_MAX_ROWS);
     *s          = (step){.max_rows = max_rows};
-    s->token    = xnew_n(int32_t, STEP_FIELDS * n);
+    s->token    = xnew_n(int32_t, FIELDS * n);
     s->pos      = s->token + n;
     s->lane     = s->pos + n;
     s->slot     = s->lane + n;
@@ -62,7 +63,7 @@ void step_init(step *s, int max_rows)
     s->root     = s->parent + n;
     s->last     = s->root + n;
     s->want     = s->last + n;
-    s->packed   = xnew_n(int32_t, (STEP_FIELDS + STEP_PATHS) * n);
+    s->packed   = xnew_n(int32_t, ALL_FIELDS * n);
     void *given = xalloc_n(n, sizeof *s->given), *kept = xalloc_n(n, sizeof *s->kept);
     s->given = given;
     s->kept  = kept;
@@ -77,7 +78,7 @@ void step_deinit(step *s)
     *s = (step){0};
 }
 
-size_t step_bytes(int max_rows) { return (STEP_FIELDS + STEP_PATHS) * (size_t)max_rows * sizeof(int32_t); }
+size_t step_bytes(int max_rows) { return ALL_FIELDS * (size_t)max_rows * sizeof(int32_t); }
 
 /* Writes `before` and `kept` of the rows, for recurrent layers. */
 static void pack_paths(const step *s, int n_rows, int32_t *before, int32_t *kept)
@@ -119,41 +120,95 @@ static void find_chains(const step *s, step_rows *r)
 /* Writes the fields of the rows, n of each, and those of padding rows after them. `want` is padded with row 0. */
 static void pack_fields(const step *s, int32_t *to, size_t n)
 {
-    static const int32_t padding[STEP_FIELDS] = {-1, 0, -1, 0, -1, 0, -1, 0}; /* as the arrays of a step */
-    for (size_t i = 0; i < STEP_FIELDS; i++) {
-        size_t there = (size_t)(i == STEP_FIELDS - 1 ? s->n_want : s->n_rows);
+    static const int32_t padding[FIELDS] = {-1, 0, -1, 0, -1, 0, -1, 0}; /* as the arrays of a step */
+    for (size_t i = 0; i < FIELDS; i++) {
+        size_t there = (size_t)(i == FIELDS - 1 ? s->n_want : s->n_rows);
         memcpy(to + i * n, s->token + i * (size_t)s->max_rows, there * sizeof(int32_t));
         for (size_t r = there; r < n; r++) to[i * n + r] = padding[i];
     }
 }
 
-/* On the device the arrays are n_rows apart, so that a small step uploads little. */
-step_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, dev to, bool paths, dev *want)
+/* Returns whether row i is read by others or wanted; *want: the next wanted row to look for. */
+static bool is_read(const step *s, int i, int *want)
 {
-    size_t n = (size_t)n_rows, n_fields = STEP_FIELDS + (paths ? STEP_PATHS : 0);
-    dev    at[STEP_FIELDS + STEP_PATHS] = {0};
+    bool wanted = *want < s->n_want && s->want[*want] == i;
+    *want += wanted;
+    return wanted || s->last[i] >= s->root[i]; /* the second: a row of a tree */
+}
+
+static int count_read(const step *s)
+{
+    int n = 0;
+    for (int i = 0, want = 0; i < s->n_rows; i++) n += is_read(s, i, &want);
+    return n;
+}
+
+/* Writes the fields of the n rows that are read, n of each, as describe_read reads them. `place`: scratch, [n_rows]. */
+static void pack_read(const step *s, int32_t *to, int n, int32_t *place)
+{
+    const int32_t *from[] = {s->pos, s->lane, s->slot, s->root, s->last};
+    int32_t       *index = to, *want_at = to + n, *parent = to + 2 * (size_t)n, *fields = to + 3 * (size_t)n;
+    for (int i = 0, k = 0, want = 0; i < s->n_rows; i++) {
+        int before = want;
+        if (!is_read(s, i, &want)) continue;
+        if (want > before) want_at[before] = k;
+        index[k]  = i;
+        parent[k] = s->parent[i] < 0 ? -1 : place[s->parent[i]];
+        for (size_t f = 0; f < COUNT(from); f++) fields[f * (size_t)n + (size_t)k] = from[f][i];
+        place[i] = k++;
+    }
+    for (int i = s->n_want; i < n; i++) want_at[i] = 0;
+}
+
+/* Describes what pack_read wrote to `to`. */
+static void describe_read(step_upload_rows *u, dev to, int n)
+{
+    dev at[READ_FIELDS];
+    for (size_t i = 0; i < READ_FIELDS; i++) at[i] = dev_at(to, i * (size_t)n * sizeof(int32_t));
+    u->narrow  = true;
+    u->read_at = at[0];
+    u->want    = at[1];
+    u->read    = (step_rows){.n_rows  = n,
+                             .parent  = at[2],
+                             .pos     = at[3],
+                             .lane    = at[4],
+                             .slot    = at[5],
+                             .root    = at[6],
+                             .last    = at[7],
+                             .settled = true};
+}
+
+/* On the device the arrays are n_rows apart, so that a small step uploads little. */
+step_upload_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, dev to, unsigned parts)
+{
+    size_t n = (size_t)n_rows, n_fields = FIELDS + (parts & STEP_PATHS ? PATH_FIELDS : 0), n_ints = n_fields * n;
+    int    n_read                   = parts & STEP_NARROW ? count_read(s) : n_rows;
+    bool   narrow                   = n_read <= n_rows / 2;
+    dev    at[FIELDS + PATH_FIELDS] = {0};
     assert(n_rows >= s->n_rows && n_rows <= s->max_rows);
     for (size_t i = 0; i < n_fields; i++) at[i] = dev_at(to, i * n * sizeof(int32_t));
     pack_fields(s, s->packed, n);
-    if (paths) pack_paths(s, n_rows, s->packed + STEP_FIELDS * n, s->packed + (STEP_FIELDS + 1) * n);
-    o->upload(q, to, s->packed, n_fields * n * sizeof(int32_t));
+    if (parts & STEP_PATHS) pack_paths(s, n_rows, s->packed + FIELDS * n, s->packed + (FIELDS + 1) * n);
+    if (narrow) pack_read(s, s->packed + n_ints, n_read, s->packed + (ALL_FIELDS - 1) * n);
+    o->upload(q, to, s->packed, (n_ints + (narrow ? READ_FIELDS * (size_t)n_read : 0)) * sizeof(int32_t));
     for (int i = 0; i < s->n_given; i++) /* ids travel as floats do: 4 bytes each */
         o->copy_rows(q, dev_at(at[0], (size_t)s->given[i].first * sizeof(int32_t)), s->given[i].n, s->given[i].ids,
                      s->given[i].n, (dev){0}, 1, s->given[i].n);
-    *want          = at[7];
-    step_rows rows = {.n_rows  = n_rows,
-                      .token   = at[0],
-                      .pos     = at[1],
-                      .lane    = at[2],
-                      .slot    = at[3],
-                      .parent  = at[4],
-                      .root    = at[5],
-                      .last    = at[6],
-                      .before  = at[8],
-                      .kept    = at[9],
-                      .settled = true};
-    find_chains(s, &rows);
-    return rows;
+    step_upload_rows u = {.all  = {.n_rows  = n_rows,
+                                   .token   = at[0],
+                                   .pos     = at[1],
+                                   .lane    = at[2],
+                                   .slot    = at[3],
+                                   .parent  = at[4],
+                                   .root    = at[5],
+                                   .last    = at[6],
+                                   .before  = at[8],
+                                   .kept    = at[9],
+                                   .settled = true},
+                          .want = at[7]};
+    find_chains(s, &u.all);
+    if (narrow) describe_read(&u, dev_at(to, n_ints * sizeof(int32_t)), n_read);
+    return u;
 }
 
 void step_clear(step *s) { s->n_rows = s->n_want = s->n_given = s->n_kept = 0; }

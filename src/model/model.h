@@ -42,12 +42,20 @@ typedef struct {
 
 void step_init(step *s, int max_rows); /* max_rows: from 1 to STEP_MAX_ROWS */
 void step_deinit(step *s);             /* accepts a zeroed step */
-/* Enqueues the upload of the rows in one piece to `to`, which has step_bytes(max_rows) bytes. Sets *want to the address
- * of `want` there. s must not change until the upload is done. n_rows: at least those of s, at most max_rows; the
- * rows after those of s are padding (ops.padding), and `want` is padded to n_rows with row 0. paths: also
- * step_rows.before and kept, for targets with states. */
-step_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, dev to, bool paths, dev *want);
-size_t    step_bytes(int max_rows);
+/* The rows of a step on the device. `read` are the rows whose results someone may read after the last K/V is stored:
+ * the wanted ones and trees. Their parents are places among themselves. */
+typedef struct {
+    step_rows all, read;
+    dev       read_at; /* int32 [read.n_rows]: their places among all rows */
+    bool      narrow;  /* `read` is set, and has at most half of the rows; false: all rows may be read */
+    dev       want;    /* int32: the places of the wanted rows, with `narrow` those in `read` */
+} step_upload_rows;
+enum { STEP_PATHS = 1, STEP_NARROW = 2 }; /* step_rows.before and kept, for targets with states; `read`, if it pays */
+/* Enqueues the upload of the rows in one piece to `to`, which has step_bytes(max_rows) bytes. s must not change until
+ * the upload is done. n_rows: at least those of s, at most max_rows; the rows after those of s are padding
+ * (ops.padding), and `want` is padded to n_rows with row 0. parts: STEP_PATHS and STEP_NARROW, or 0. */
+step_upload_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, dev to, unsigned parts);
+size_t           step_bytes(int max_rows);
 
 void step_clear(step *s); /* removes all rows */
 /* The following assert that there is room for the rows. want: the row is added to `want`. */
@@ -115,7 +123,8 @@ struct target {
 
     /* Selects features, instead of those selected before: the residual stream before layer h (h = n_layers: after the
      * last) for each h in ids, of every row of the next steps, concatenated in `features` [max_rows][n_features *
-     * n_embd]. n_ids 0 ends it. Allocates: not inside a step. On failure the former selection stays. */
+     * n_embd]. n_ids 0 ends it. Rows that are not wanted have no other results. Allocates: not inside a step. On
+     * failure the former selection stays. */
     bool (*capture)(target *t, const int *ids, int n_ids, err *e);
     dev        features;
     int        n_features; /* number of ids */

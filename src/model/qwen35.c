@@ -166,14 +166,25 @@ static bool init_scratch(decoder *d, const checkpoint *cp, err *e)
 }
 
 /* --- the forward pass ---------------------------------------------------------------------------*/
+/* Drops the rows that nobody reads, when the K/V or the state of the layer is stored. */
+static void narrow_rows(qwen35 *m, bool full, const layer_rows *r)
+{
+    int values = m->c.n_v_heads * m->c.delta_dim, heads = m->c.n_heads * m->c.head_dim;
+    decoder_narrow(&m->d, r);
+    decoder_gather(&m->d, r, full ? m->p.heads_q : m->s.values, full ? heads : values, full ? m->p.heads : m->s.conv);
+    /* two heads wide, but at most half of the rows: they fit */
+    decoder_gather(&m->d, r, full ? m->p.qg : m->s.z, full ? 2 * heads : values, full ? m->p.v : m->s.conv);
+}
+
 /* f = Wout (N_o(delta rule(n)) * silu(z)) */
-static void delta_block(qwen35 *m, const qwen35_layer *y, kv_pool *pool, const step_rows *r)
+static void delta_block(qwen35 *m, int l, kv_pool *pool, const layer_rows *r)
 {
     const qwen35_config *c    = &m->c;
+    const qwen35_layer  *y    = &m->layers[l];
     const ops           *o    = m->d.o;
     queue               *q    = m->d.t.q;
     delta_class          d    = delta_in(m, kv_pool_state(pool, 0));
-    int                  n    = r->n_rows;
+    int                  n    = layer_rows_out(r, l)->n_rows;
     dev                  to[] = {m->s.qkv, m->s.z, m->s.a, m->s.b};
     const weight        *w[]  = {y->qkv, y->z, y->a, y->b};
     delta_io             io   = {.y    = m->s.values,
@@ -184,28 +195,35 @@ static void delta_block(qwen35 *m, const qwen35_layer *y, kv_pool *pool, const s
                                  .w    = y->conv,
                                  .rate = y->rate,
                                  .bias = y->bias};
-    ops_matmuls(o, q, to, w, 4, m->p.n, n);
-    o->delta(q, &io, &d, y->index, r);
+    ops_matmuls(o, q, to, w, 4, m->p.n, layer_rows_in(r, l)->n_rows);
+    o->delta(q, &io, &d, y->index, layer_rows_in(r, l));
+    if (!n) return;
+    if (l == r->narrow) narrow_rows(m, false, r);
     ops_gated_norm(o, q, m->s.z, m->s.values, y->n_o, m->s.z, n, c->n_v_heads, c->delta_dim, c->eps, c->delta_gate);
     o->matmul(q, m->p.f, y->out, m->s.z, n);
 }
 
-static void attention_block(qwen35 *m, const qwen35_layer *y, kv_pool *pool, const step_rows *r)
+static void attention_block(qwen35 *m, int l, kv_pool *pool, const layer_rows *r)
 {
-    const kv_class *kv = kv_pool_class(pool, 0);
-    qwen35_make_heads(&m->p, y, kv, r);
-    qwen35_attend(&m->p, y, kv, r);
+    const kv_class     *kv = kv_pool_class(pool, 0);
+    const qwen35_layer *y  = &m->layers[l];
+    qwen35_make_heads(&m->p, y, kv, layer_rows_in(r, l));
+    if (!layer_rows_out(r, l)->n_rows) return;
+    if (l == r->narrow) narrow_rows(m, true, r);
+    qwen35_attend(&m->p, y, kv, layer_rows_out(r, l));
 }
 
-static void run_layers(decoder *d, kv_pool *kv, const step_rows *r)
+static void run_layers(decoder *d, kv_pool *kv, const layer_rows *r)
 {
     qwen35 *m = (qwen35 *)d;
-    d->o->rms_norm(d->t.q, d->n, d->x, m->layers[0].n_in, r->n_rows, m->c.n_embd, m->c.eps);
+    d->o->rms_norm(d->t.q, d->n, d->x, m->layers[0].n_in, r->all.n_rows, m->c.n_embd, m->c.eps);
     for (int l = 0; l < m->c.n_layers; l++) {
         const qwen35_layer *y = &m->layers[l];
-        decoder_capture(d, l, r->n_rows);
-        (m->c.full[l] ? attention_block : delta_block)(m, y, kv, r);
-        qwen35_end_layer(&m->p, y, l + 1 < m->c.n_layers ? y[1].n_in : (dev){0}, r->n_rows);
+        int                 n = layer_rows_out(r, l)->n_rows;
+        decoder_capture(d, l, layer_rows_in(r, l)->n_rows);
+        (m->c.full[l] ? attention_block : delta_block)(m, l, kv, r);
+        if (!n) return;
+        qwen35_end_layer(&m->p, y, l + 1 < m->c.n_layers ? y[1].n_in : (dev){0}, n);
     }
 }
 
@@ -248,7 +266,8 @@ static void init_target(qwen35 *m, ops *o, const model_options *opt)
                                        .run_layers   = run_layers,
                                        .free_layers  = free_layers};
     decoder_init(&m->d, &sizes, o, opt);
-    m->layers = xnew_n(qwen35_layer, (size_t)c->n_layers);
+    m->d.last_store = c->n_layers - 1; /* every layer stores K/V or a state */
+    m->layers       = xnew_n(qwen35_layer, (size_t)c->n_layers);
     init_memory(m);
 }
 
