@@ -401,7 +401,10 @@ static void free_disk(disk *d)
 static void *disk_main(void *arg)
 {
     disk *d = arg;
+    if (d->index) index_trim(d->index, d->opt.max_bytes); /* the limit may be lower than that of the last user */
+    index_stats first = directory_stats(d);
     pthread_mutex_lock(&d->lock);
+    set_stats(d, first);
     for (disk_request *r; (r = take_request(d));) {
         pthread_mutex_unlock(&d->lock);
         run_request(d, r);

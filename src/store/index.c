@@ -377,6 +377,12 @@ bool index_add(store_index *x, const index_entry *n, uint64_t max_bytes, const c
     return finish(x, ok, e);
 }
 
+void index_trim(store_index *x, uint64_t max_bytes)
+{
+    while (index_get_stats(x).bytes > max_bytes)
+        if (!evict_one(x, &(index_entry){0}, NULL)) return;
+}
+
 bool index_complete(store_index *x, hash128 key, err *e)
 {
     bind_hash(x->st[COMPLETE], 1, &key);

@@ -45,6 +45,8 @@ bool index_touch(store_index *x, const hash128 *keys, int n, err *e);
  * *added to false when there is such an entry already, pending or not, or when there would be no room for it. temp: the
  * name of the temporary file. */
 bool index_add(store_index *x, const index_entry *n, uint64_t max_bytes, const char *temp, bool *added, err *e);
+/* Removes the least recently used leaves until all entries have at most max_bytes. Stops when one cannot be removed. */
+void index_trim(store_index *x, uint64_t max_bytes);
 /* Makes a pending entry complete, after its file was renamed. */
 bool index_complete(store_index *x, hash128 key, err *e);
 /* Removes the file and the entry. */

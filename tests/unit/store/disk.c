@@ -282,6 +282,24 @@ TEST(disk_removes_the_least_recently_used_leaves)
     disk_close(d, 60);
 }
 
+TEST(disk_applies_a_lower_limit_when_it_is_opened)
+{
+    enum { BYTES = 10000 };
+    disk      *d;
+    disk_stats st = {0};
+    if (!open_disk(t, &d, dir_path("lower"), 5 * (BYTES + 500))) return;
+    for (int i = 1; i <= 4; i++) CHECK(save(d, i, 1, BYTES));
+    disk_close(d, 60);
+    if (!open_disk(t, &d, dir_path("lower"), 2 * (BYTES + 500))) return;
+    CHECK_INT(find(t, d, 1, 1), 0);
+    CHECK_INT(find(t, d, 2, 1), 0);
+    CHECK_INT(find(t, d, 3, 1), 1);
+    CHECK_INT(find(t, d, 4, 1), 1);
+    disk_get_stats(d, &st);
+    CHECK(st.entries == 2 && st.evicted == 2);
+    disk_close(d, 60);
+}
+
 TEST(disk_goes_on_when_files_cannot_be_written)
 {
     struct rlimit old, small = {20000, 20000};
