@@ -73,6 +73,29 @@ typedef struct {
     bool        required; /* tandem_open fails if it cannot be used, else it warns; lazy: its files are checked */
 } tandem_drafter;
 
+typedef enum {
+    TANDEM_SPEC_OFF,     /* no draft tokens */
+    TANDEM_SPEC_DFLASH,  /* chains of a DFlash drafter */
+    TANDEM_SPEC_TREE,    /* trees of a DFlash drafter */
+    TANDEM_SPEC_MTP,     /* chains of an MTP assistant */
+    TANDEM_SPEC_NGRAM,   /* chains copied from earlier in the text; needs no drafter */
+    TANDEM_SPEC_AUTO,    /* in requests only: the fastest method, chosen for each round */
+    TANDEM_SPEC_GRAMMAR, /* in results only: tokens that the request's grammar forces */
+    TANDEM_SPEC_METHODS, /* size of the arrays by method; their entry of TANDEM_SPEC_AUTO is 0 */
+} tandem_method;
+/* Returns "off", "dflash", ... "auto", "grammar"; NULL for an unknown method. */
+const char *tandem_method_name(int method);
+
+/* Options of speculative decoding. A number that is 0 selects the default. They change the speed, never the text. */
+typedef struct {
+    tandem_method method;
+    int           draft_max;     /* maximum length of a chain */
+    int           tree_budget;   /* maximum of draft tokens in a tree */
+    float         tree_temp;     /* above 1: wider trees; below 1: deeper trees */
+    bool          no_chain_seed; /* trees need not contain the most likely chain */
+    float         draft_noise;   /* temperature of drafting as a share of the request's */
+} tandem_speculation;
+
 /* A setting of admission, queueing or speculation, such as "queue_max". docs/routing.md lists all of them. */
 typedef struct {
     const char *name, *value; /* as text: "4", "0.9", "true", "auto" */
@@ -90,6 +113,11 @@ typedef struct {
     /* Options of the drafters that the settings dflash_draft_model and mtp_draft_model name; path, name and `required`
      * are not used. Such a drafter replaces the one with the same method in `drafters`. */
     tandem_drafter by_setting;
+
+    /* Speculation of requests: tandem_request_init copies it. method, draft_max and tree_budget are also limits. A
+     * method other than TANDEM_SPEC_AUTO replaces those that requests name, except TANDEM_SPEC_OFF; a number above 0
+     * is the maximum for all of them. Default: TANDEM_SPEC_AUTO, zeros. */
+    tandem_speculation spec;
 
     int n_ctx;     /* maximum of prompt and response in tokens; 0: the model's, up to 8192 */
     int max_lanes; /* requests that run at the same time, 1 to TANDEM_MAX_LANES; default 32 */
@@ -172,29 +200,6 @@ void tandem_get_info(const tandem *t, tandem_info *out);
 /* --- requests ----------------------------------------------------------------------------------- */
 enum { TANDEM_MAX_DRAFT = 64, TANDEM_MAX_LOGPROBS = 20, TANDEM_MAX_BIAS = 1024, TANDEM_MAX_STOPS = 64 };
 enum { TANDEM_MAX_STOP_IDS = 1024, TANDEM_MAX_PROMPT = 1 << 24 };
-
-typedef enum {
-    TANDEM_SPEC_OFF,     /* no draft tokens */
-    TANDEM_SPEC_DFLASH,  /* chains of a DFlash drafter */
-    TANDEM_SPEC_TREE,    /* trees of a DFlash drafter */
-    TANDEM_SPEC_MTP,     /* chains of an MTP assistant */
-    TANDEM_SPEC_NGRAM,   /* chains copied from earlier in the text; needs no drafter */
-    TANDEM_SPEC_AUTO,    /* in requests only: the fastest method, chosen for each round */
-    TANDEM_SPEC_GRAMMAR, /* in results only: tokens that the request's grammar forces */
-    TANDEM_SPEC_METHODS, /* size of the arrays by method; their entry of TANDEM_SPEC_AUTO is 0 */
-} tandem_method;
-/* Returns "off", "dflash", ... "auto", "grammar"; NULL for an unknown method. */
-const char *tandem_method_name(int method);
-
-/* Options of speculative decoding. A number that is 0 selects the default. They change the speed, never the text. */
-typedef struct {
-    tandem_method method;
-    int           draft_max;     /* maximum length of a chain */
-    int           tree_budget;   /* maximum of draft tokens in a tree */
-    float         tree_temp;     /* above 1: wider trees; below 1: deeper trees */
-    bool          no_chain_seed; /* trees need not contain the most likely chain */
-    float         draft_noise;   /* temperature of drafting as a share of the request's */
-} tandem_speculation;
 
 typedef struct {
     int32_t token;
@@ -536,6 +541,7 @@ typedef struct {
     int               n_kv_classes;
     int64_t           prefix_hits, prefix_misses; /* lookups in the prefix cache */
     int64_t           prefix_evicted;             /* pages */
+    int64_t           kv_wiped;                   /* pages that wipe_pages overwrote */
     tandem_disk_stats disk;
 
     int      graphs;          /* recorded steps and drafts of a GPU */

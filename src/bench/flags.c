@@ -8,7 +8,7 @@
 static bool check_generate(const generate_flags *f, const opt_spec *usage)
 {
     if (!generate_check_flags(f, usage)) return false;
-    if (f->method_given || f->stops.n || f->stats || f->system || f->think || f->logprobs >= 0)
+    if (f->spec.method_given || f->stops.n || f->stats || f->system || f->think || f->logprobs >= 0)
         return opt_usage(usage, "--spec, --stop, --stats, --system, --think and --logprobs cannot be used with bench"),
                false;
     if (f->max_tokens == 0 || f->max_tokens == 1)

@@ -34,7 +34,7 @@ bool bench_measure(const measure_plan *plan, bool (*measure_arm)(void *ctx, cons
 bool rig_open(bench_rig *r, method_flags *f, bool with_texts, err *e)
 {
     generate_flags *g = &f->gen;
-    g->method         = SPEC_AUTO; /* all drafters are wanted */
+    g->spec.method    = SPEC_AUTO; /* all drafters are wanted */
     g->engine.text    = !f->shape.given;
     if (!bench_choose_model(&f->shape, &g->engine, e) || !bench_choose_drafter(&f->shape, &g->draft, e) ||
         !bare_open(&r->g, g, e))
@@ -51,7 +51,7 @@ bool rig_note_files(bench_rig *r, const method_flags *f, err *e)
 
 bool rig_choose_arms(const bench_rig *r, const method_flags *f, arm_choice out[ARMS_MAX], int *n, err *e)
 {
-    tandem_speculation base = generate_speculation(&f->gen);
+    tandem_speculation base = generate_speculation(&f->gen.spec);
     return arms_choose(out, n, f->methods, r->g.spec, &base, e);
 }
 

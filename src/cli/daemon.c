@@ -98,10 +98,11 @@ static void set_queue(void)
 static int run_lines(daemon_io *io, const daemon_options *engine)
 {
     daemon_lines_options o = {.engine = *engine, .stream_fd = flags.stream_fd, .banner = flags.banner};
-    o.spec                 = (tandem_speculation){.method        = flags.tree ? TANDEM_SPEC_TREE : TANDEM_SPEC_AUTO,
-                                                  .tree_budget   = flags.tree_budget,
-                                                  .tree_temp     = flags.tree_temp,
-                                                  .no_chain_seed = flags.no_chain_seed};
+    o.spec                 = generate_speculation(&flags.service.spec);
+    if (flags.tree) o.spec.method = TANDEM_SPEC_TREE;
+    if (flags.tree_budget) o.spec.tree_budget = flags.tree_budget;
+    if (flags.tree_temp > 0) o.spec.tree_temp = flags.tree_temp;
+    if (flags.no_chain_seed) o.spec.no_chain_seed = true;
     return daemon_run_lines(io, &o);
 }
 
@@ -109,9 +110,7 @@ static int run_daemon(daemon_io *io)
 {
     err            e = {0};
     daemon_options o = {.open = open_engine, .max_waiting = flags.queue};
-    if (!cli_resolve_model(&flags.service.engine.path, &e) ||
-        !cli_resolve_drafters(&flags.service.draft, flags.service.engine.path, NULL, &e))
-        return cli_fail(&e);
+    if (!cli_resolve_model(&flags.service.engine.path, &e)) return cli_fail(&e);
     return flags.lines ? run_lines(io, &o) : daemon_run(io, &o);
 }
 

@@ -36,7 +36,7 @@ void generate_init_stops(stop_match *m, const generate_flags *f)
     for (int i = 0; i < f->stops.n; i++) stop_add(m, str_of(f->stops.item[i]));
 }
 
-static bool needs_drafter(const generate_flags *f) { return spec_needs_file((spec_method)f->method); }
+static bool needs_drafter(const generate_flags *f) { return spec_needs_file((spec_method)f->spec.method); }
 
 bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
 {
@@ -47,7 +47,8 @@ bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
     stop_init(&m);
     if (!parse_bias(f->bias, bias, &n, &e)) return opt_usage(usage, "--logit-bias: %s", e.text), false;
     if (needs_drafter(f) && f->draft.paths.n == 1 && !strcmp(f->draft.paths.item[0], "none"))
-        return opt_usage(usage, "--spec %s needs a drafter, and --draft is none", spec_method_names[f->method]), false;
+        return opt_usage(usage, "--spec %s needs a drafter, and --draft is none", spec_method_names[f->spec.method]),
+               false;
     for (int i = 0; i < f->draft.paths.n; i++)
         if (!f->draft.paths.item[i][0]) return opt_usage(usage, "--draft is empty"), false;
     for (int i = 0; i < f->stops.n; i++)
@@ -57,9 +58,9 @@ bool generate_check_flags(const generate_flags *f, const opt_spec *usage)
     return true;
 }
 
-tandem_speculation generate_speculation(const generate_flags *f)
+tandem_speculation generate_speculation(const speculation_flags *f)
 {
-    tandem_speculation s = f->spec;
+    tandem_speculation s = f->with;
     s.method             = (tandem_method)f->method;
     s.no_chain_seed      = !f->chain_seed;
     return s;
@@ -86,7 +87,7 @@ bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tan
     r->presence_penalty  = f->presence;
     r->frequency_penalty = f->frequency;
     r->logprobs          = f->logprobs;
-    r->spec              = generate_speculation(f);
+    r->spec              = generate_speculation(&f->spec);
     return true;
 }
 
@@ -105,10 +106,13 @@ bool generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_token
 }
 
 /* --- opening ------------------------------------------------------------------------------------*/
-/* Continues without speculation if the drafter has the wrong kind: the text is the same. */
-static void check_method(const tandem_info *i, const generate_flags *f)
+bool generate_uses_drafters(const speculation_flags *f) { return f->method != SPEC_OFF && f->method != SPEC_NGRAM; }
+
+void generate_check_method(const tandem *t, const speculation_flags *f)
 {
-    if (needs_drafter(f) && !(f->method == SPEC_MTP ? i->has_mtp : i->has_dflash) && (i->has_mtp || i->has_dflash))
+    tandem_info i;
+    tandem_get_info(t, &i);
+    if (spec_needs_file((spec_method)f->method) && !(f->method == SPEC_MTP ? i.has_mtp : i.has_dflash))
         log_event(LOG_WARN, "draft", "there is no drafter for --spec %s: decoding without speculation",
                   spec_method_names[f->method]);
 }
@@ -154,33 +158,31 @@ void generate_set_drafters(tandem_options *o, const draft_options *d, tandem_dra
 /* Resolves the drafters, unless the method needs none, and chooses the method if none was given. */
 static bool choose_drafters(generate_flags *f, const checkpoint *files, err *e)
 {
-    if (f->method_given && (f->method == SPEC_OFF || f->method == SPEC_NGRAM)) return true;
+    if (f->spec.method_given && !generate_uses_drafters(&f->spec)) return true;
     f->draft.search = true;
     if (!cli_resolve_drafters(&f->draft, f->engine.path, files, e)) return false;
-    if (!f->method_given) f->method = f->draft.paths.n ? SPEC_AUTO : SPEC_OFF;
+    if (!f->spec.method_given) f->spec.method = f->draft.paths.n ? SPEC_AUTO : SPEC_OFF;
     return !needs_drafter(f) || f->draft.paths.n ||
            err_set(e, ERR_INPUT, "--spec %s needs a drafter: none was found next to the model, give --draft",
-                   spec_method_names[f->method]);
+                   spec_method_names[f->spec.method]);
 }
 
 bool generate_open(tandem **out, generate_flags *f, const checkpoint *files, const char *need_tok, err *e)
 {
     tandem_drafter drafters[OPT_LIST_MAX];
     tandem_options o;
-    tandem_info    info;
     progress_bar   bar;
     *out = NULL;
     if (!choose_drafters(f, files, e)) return false;
     set_options(&o, f);
-    if (f->method != SPEC_OFF && f->method != SPEC_NGRAM) generate_set_drafters(&o, &f->draft, drafters);
+    if (generate_uses_drafters(&f->spec)) generate_set_drafters(&o, &f->draft, drafters);
     o.progress     = progress_show;
     o.progress_ctx = &bar;
     progress_start(&bar, "loading");
     bool ok = engine_open(out, &o, &(engine_extra){.files = files, .need_tok = need_tok}, e);
     progress_end(&bar);
     if (!ok) return false;
-    tandem_get_info(*out, &info);
-    check_method(&info, f);
+    generate_check_method(*out, &f->spec);
     return true;
 }
 

@@ -12,29 +12,34 @@ typedef char kv_texts[4][CACHE_TYPES_TEXT]; /* the types, and sparse_fa */
 
 /* --- flags -------------------------------------------------------------------------------------- */
 typedef struct {
-    engine_options     engine;
-    int                max_tokens; /* -1: no limit */
-    kv_texts           kv_text;    /* storage of the types in tandem_options; set by generate_open */
-    int                logprobs;   /* -1: none */
-    int                method;     /* spec_method or SPEC_AUTO; generate_open sets the default */
-    tandem_speculation spec;       /* without the method and no_chain_seed: see generate_speculation */
-    bool               chain_seed;
-    draft_options      draft;
-    float              temp, top_p, min_p, repeat, presence, frequency;
-    int                top_k;
-    uint64_t           seed;
-    const char        *bias;  /* "ID:BIAS,ID:BIAS" */
-    opt_list           stops; /* strings */
-    const char        *system;
-    const char        *session_dir; /* NULL: none */
-    bool               think, stats;
-    bool               temp_given, top_k_given, top_p_given, min_p_given, seed_given, method_given;
+    int                method; /* spec_method or SPEC_AUTO */
+    bool               method_given, chain_seed;
+    tandem_speculation with; /* without the method and no_chain_seed: see generate_speculation */
+} speculation_flags;
+
+typedef struct {
+    engine_options    engine;
+    int               max_tokens; /* -1: no limit */
+    kv_texts          kv_text;    /* storage of the types in tandem_options; set by generate_open */
+    int               logprobs;   /* -1: none */
+    speculation_flags spec;       /* generate_open sets the default of the method */
+    draft_options     draft;
+    float             temp, top_p, min_p, repeat, presence, frequency;
+    int               top_k;
+    uint64_t          seed;
+    const char       *bias;  /* "ID:BIAS,ID:BIAS" */
+    opt_list          stops; /* strings */
+    const char       *system;
+    const char       *session_dir; /* NULL: none */
+    bool              think, stats;
+    bool              temp_given, top_k_given, top_p_given, min_p_given, seed_given;
 } generate_flags;
 
 #define GENERATE_DEFAULTS                                                                                              \
     {                                                                                                                  \
-        .engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}}, .max_tokens = -1, .logprobs = -1, .repeat = 1,           \
-        .chain_seed = true                                                                                             \
+        .engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}}, .max_tokens = -1, .logprobs = -1, .repeat = 1, .spec = { \
+            .chain_seed = true                                                                                         \
+        }                                                                                                              \
     }
 /* Sets the types of K and V of o. The strings are in text. */
 void generate_set_kv(tandem_options *o, const kv_types *types, kv_texts text);
@@ -48,27 +53,30 @@ void generate_set_kv(tandem_options *o, const kv_types *types, kv_texts text);
     OPT_KV(engine),                                                                                                    \
     {.name = "kv-bytes", .kind = OPT_BYTES, .dest = &(engine).kv_bytes, .arg = "BYTES",                                \
      .help = "size of the K/V cache, such as 2G (default: as the context needs)"}
+/* The flags of speculation. f: speculation_flags, d: draft_options. */
+#define OPT_SPECULATION(f, d)                                                                                          \
+    {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).method, .arg = "METHOD", .choices = spec_method_names,           \
+     .given = &(f).method_given,                                                                                       \
+     .help = "speculation, which never changes the text: off, dflash, tree, mtp, ngram or auto (default auto; off in "  \
+             "run and chat without a drafter); a server uses no other method"},                                        \
+    OPT_DRAFT(d),                                                                                                      \
+    {.name = "draft-max", .kind = OPT_INT, .dest = &(f).with.draft_max, .arg = "N", .min = 1, .max = DRAFT_MAX,        \
+     .help = "maximum length of a chain of draft tokens (default: a DFlash drafter's block, 3 for mtp, 8 for "         \
+              "ngram; auto: up to 7 and 16)"},                                                                         \
+    {.name = "tree-budget", .kind = OPT_INT, .dest = &(f).with.tree_budget, .arg = "N", .min = 1, .max = DRAFT_MAX,    \
+     .help = "maximum of draft tokens in a tree (default 22)"},                                                        \
+    {.name = "tree-temp", .kind = OPT_REAL, .dest = &(f).with.tree_temp, .arg = "T", .min = 0.001, .max = 100,         \
+     .help = "above 1: wider trees; below 1: deeper trees (default 1)"},                                               \
+    {.name = "tree-chain-seed", .kind = OPT_SWITCH, .dest = &(f).chain_seed, .arg = "on|off",                          \
+     .help = "include the likeliest chain in a tree (default on)"},                                                    \
+    {.name = "draft-noise", .kind = OPT_REAL, .dest = &(f).with.draft_noise, .arg = "R", .min = 0, .max = 1,           \
+     .help = "temperature of drafting as a share of --temp (default 0: the likeliest token)"}
 #define OPT_GENERATE(f)                                                                                                \
     OPT_ENGINE((f).engine),                                                                                            \
     {.name = "max-tokens", .letter = 'n', .kind = OPT_INT, .dest = &(f).max_tokens, .arg = "N", .min = 0,              \
      .max = GENERATE_MAX_CONTEXT, .help = "stop after N tokens (default: at the end of the response or the context)"}, \
     OPT_CONTEXT((f).engine),                                                                                           \
-    {.name = "spec", .kind = OPT_CHOICE, .dest = &(f).method, .arg = "METHOD", .choices = spec_method_names,           \
-     .given = &(f).method_given,                                                                                       \
-     .help = "speculation, which never changes the text: off, dflash, tree, mtp, ngram or auto (default auto with "    \
-             "a drafter, off without)"},                                                                               \
-    OPT_DRAFT((f).draft),                                                                                              \
-    {.name = "draft-max", .kind = OPT_INT, .dest = &(f).spec.draft_max, .arg = "N", .min = 1, .max = DRAFT_MAX,        \
-     .help = "maximum length of a chain of draft tokens (default: a DFlash drafter's block, 3 for mtp, 8 for "         \
-              "ngram; auto: up to 7 and 16)"},                                                                         \
-    {.name = "tree-budget", .kind = OPT_INT, .dest = &(f).spec.tree_budget, .arg = "N", .min = 1, .max = DRAFT_MAX,    \
-     .help = "maximum of draft tokens in a tree (default 22)"},                                                        \
-    {.name = "tree-temp", .kind = OPT_REAL, .dest = &(f).spec.tree_temp, .arg = "T", .min = 0.001, .max = 100,         \
-     .help = "above 1: wider trees; below 1: deeper trees (default 1)"},                                               \
-    {.name = "tree-chain-seed", .kind = OPT_SWITCH, .dest = &(f).chain_seed, .arg = "on|off",                          \
-     .help = "include the likeliest chain in a tree (default on)"},                                                    \
-    {.name = "draft-noise", .kind = OPT_REAL, .dest = &(f).spec.draft_noise, .arg = "R", .min = 0, .max = 1,           \
-     .help = "temperature of drafting as a share of --temp (default 0: the likeliest token)"},                        \
+    OPT_SPECULATION((f).spec, (f).draft),                                                                              \
     {.name = "temp", .kind = OPT_REAL, .dest = &(f).temp, .arg = "T", .min = 0, .max = 100, .given = &(f).temp_given,  \
      .help = "temperature; 0 is greedy (default: the model's)"},                                                       \
     {.name = "top-k", .kind = OPT_INT, .dest = &(f).top_k, .arg = "K", .min = 0, .max = 1 << 22,                       \
@@ -112,6 +120,10 @@ typedef struct {
 
 /* Sets resolved drafters in tandem_options. o borrows d and `room`, which must live until the engine is open. */
 void generate_set_drafters(tandem_options *o, const draft_options *d, tandem_drafter room[OPT_LIST_MAX]);
+/* Returns whether the method may use a drafter with weights. */
+bool generate_uses_drafters(const speculation_flags *f);
+/* Logs a warning if there is no drafter for the method: the text is the same without. */
+void generate_check_method(const tandem *t, const speculation_flags *f);
 /* Opens an engine with one lane for the model of f->engine, whose path is resolved, and its drafters. Shows a progress
  * bar. Sets the method in f if the user gave none: auto with a drafter, else off. files, need_tok: as in engine_extra.
  * Close *out with tandem_close; it is NULL on failure. */
@@ -126,8 +138,8 @@ void generate_print_stats(const generator *a); /* prints a->result to stderr */
 
 /* Checks a prompt: not empty, room for a response (unless max_tokens is 0), ids below n_vocab. */
 bool generate_check(const tok_ids *prompt, int n_ctx, int n_vocab, int max_tokens, err *e);
-/* Returns f->spec with the method and no_chain_seed of the flags. */
-tandem_speculation generate_speculation(const generate_flags *f);
+/* Returns f->with, and the method and no_chain_seed of the flags. */
+tandem_speculation generate_speculation(const speculation_flags *f);
 /* Applies the flags to a request with the model's defaults. r borrows `bias`, which stores the biases. */
 bool generate_apply(tandem_request *r, const generate_flags *f, int n_vocab, tandem_bias bias[TANDEM_MAX_BIAS], err *e);
 

@@ -204,7 +204,7 @@ int cmd_serve(int argc, char **args)
     server_options_init(&o);
     if (!cli_resolve_model(&flags.service.engine.path, &e) ||
         !checkpoint_open(&first_files, flags.service.engine.path, &e) ||
-        !cli_resolve_drafters(&flags.service.draft, flags.service.engine.path, first_files, &e))
+        !service_find_drafters(&flags.service, first_files, &e))
         return cli_fail(&e);
     if (!flags.alias.n) flags.alias.item[flags.alias.n++] = cli_id(flags.service.engine.path);
     o.model          = flags.alias.item[0];

@@ -30,6 +30,7 @@ static void set_options(tandem_options *o, service_flags *f, const service_extra
     o->n_threads = cli_threads(f->engine.n_threads);
     o->n_ctx     = f->engine.n_ctx;
     generate_set_kv(o, &f->engine.kv.types, f->kv_text);
+    o->spec       = generate_speculation(&f->spec);
     o->kv_bytes   = f->engine.kv_bytes;
     o->cache_dir  = f->cache_dir;
     o->park_bytes = f->park_bytes;
@@ -48,13 +49,18 @@ static void set_options(tandem_options *o, service_flags *f, const service_extra
     o->wake_ctx      = x->wake_ctx;
 }
 
+bool service_find_drafters(service_flags *f, const checkpoint *files, err *e)
+{
+    return !generate_uses_drafters(&f->spec) || cli_resolve_drafters(&f->draft, f->engine.path, files, e);
+}
+
 bool service_open(tandem **out, service_flags *f, const service_extra *x, err *e)
 {
     tandem_drafter drafters[OPT_LIST_MAX];
     tandem_options o;
     set_options(&o, f, x);
-    if (!cli_resolve_drafters(&f->draft, f->engine.path, x->engine.files, e)) return false;
-    generate_set_drafters(&o, &f->draft, drafters);
+    if (!service_find_drafters(f, x->engine.files, e)) return false;
+    if (generate_uses_drafters(&f->spec)) generate_set_drafters(&o, &f->draft, drafters);
     for (int i = 0; i < o.n_drafters; i++) {
         drafters[i].required = !f->draft.found;
         drafters[i].name     = cli_id(drafters[i].path);
@@ -63,5 +69,7 @@ bool service_open(tandem **out, service_flags *f, const service_extra *x, err *e
     o.by_setting = (tandem_drafter){.quantise = f->draft.quantise_given ? open_draft_quants[f->draft.quantise] : NULL,
                                     .n_ctx    = f->draft.n_ctx,
                                     .lazy     = f->draft.lazy};
-    return engine_open(out, &o, &x->engine, e);
+    if (!engine_open(out, &o, &x->engine, e)) return false;
+    generate_check_method(*out, &f->spec);
+    return true;
 }

@@ -4,20 +4,24 @@
 #include "cli/generate.h"
 
 typedef struct {
-    engine_options engine;
-    kv_texts       kv_text;
-    int            max_lanes, step_tokens; /* 0: the default */
-    draft_options  draft;
-    const char    *settings, *routing_log, *cache_dir, *session_dir;
-    uint64_t       cache_bytes, park_bytes; /* 0: the default */
-    bool           wipe_pages;
-    opt_list       set;                 /* NAME=VALUE */
-    tandem_setting given[OPT_LIST_MAX]; /* the parsed `set`, by service_check */
+    engine_options    engine;
+    kv_texts          kv_text;
+    int               max_lanes, step_tokens; /* 0: the default */
+    speculation_flags spec;
+    draft_options     draft;
+    const char       *settings, *routing_log, *cache_dir, *session_dir;
+    uint64_t          cache_bytes, park_bytes; /* 0: the default */
+    bool              wipe_pages;
+    opt_list          set;                 /* NAME=VALUE */
+    tandem_setting    given[OPT_LIST_MAX]; /* the parsed `set`, by service_check */
 } service_flags;
 
 #define SERVICE_DEFAULTS                                                                                               \
     {                                                                                                                  \
-        .engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}}, .draft = {.search = true }                               \
+        .engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}}, .draft = {.search = true}, .spec = {                     \
+            .method     = SPEC_AUTO,                                                                                   \
+            .chain_seed = true                                                                                         \
+        }                                                                                                              \
     }
 
 /* The entries of an option table for the flags in `f`. */
@@ -40,7 +44,7 @@ typedef struct {
      .help = "host memory for K/V that the full cache would drop, such as 8G (default: none)"},                        \
     {.name = "wipe-pages", .kind = OPT_FLAG, .dest = &(f).wipe_pages,                                                  \
      .help = "overwrite K/V pages with zeros when they are freed"},                                                    \
-    OPT_DRAFT((f).draft),                                                                                              \
+    OPT_SPECULATION((f).spec, (f).draft),                                                                                             \
     {.name = "settings", .kind = OPT_STR, .dest = &(f).settings, .arg = "FILE",                                        \
      .help = "settings of models by name (docs/routing.md)"},                                                          \
     {.name = "set", .kind = OPT_LIST, .dest = &(f).set, .arg = "NAME=VALUE",                                           \
@@ -53,6 +57,9 @@ typedef struct {
 
 /* Parses the settings. Returns false after printing a message (exit 2). */
 bool service_check(service_flags *f, const opt_spec *usage);
+
+/* Resolves the drafters, as cli_resolve_drafters, unless the method uses none. service_open does it, too. */
+bool service_find_drafters(service_flags *f, const checkpoint *files, err *e);
 
 typedef struct {
     const char  *name; /* name of the model */

@@ -58,7 +58,8 @@ struct kv_pool {
     const ops  *o;
     queue      *q;
     dev         memory;
-    dev         zeros; /* [slab_bytes], for freed pages; NULL (.p): they are not wiped */
+    dev         zeros;   /* [slab_bytes], for freed pages; NULL (.p): they are not wiped */
+    int64_t     n_wiped; /* pages that were overwritten */
     size_t      slab_bytes;
     int         n_slabs, max_per_slab;
     slab       *slabs;

@@ -243,8 +243,9 @@ uint64_t kv_pool_key(const kv_pool *p)
     return key;
 }
 
-size_t kv_pool_pinned_bytes(const kv_pool *p) { return p->pinned_bytes; }
-size_t kv_pool_bytes(const kv_pool *p) { return (size_t)p->n_slabs * p->slab_bytes; }
+size_t  kv_pool_pinned_bytes(const kv_pool *p) { return p->pinned_bytes; }
+int64_t kv_pool_wiped(const kv_pool *p) { return p->n_wiped; }
+size_t  kv_pool_bytes(const kv_pool *p) { return (size_t)p->n_slabs * p->slab_bytes; }
 
 int kv_pool_classes(const kv_pool *p, kv_class_use out[KV_MAX_CLASSES])
 {

@@ -119,6 +119,7 @@ const kv_class *kv_pool_class(const kv_pool *p, int i); /* valid until class i i
 const kv_state *kv_pool_state(const kv_pool *p, int i); /* a state class of the target */
 uint64_t        kv_pool_key(const kv_pool *p);          /* hash of all that ops see of the classes, for graph_key */
 size_t          kv_pool_pinned_bytes(const kv_pool *p); /* pages and states that sequences refer to */
+int64_t         kv_pool_wiped(const kv_pool *p);        /* pages that kv_pool_spec.wipe overwrote */
 size_t          kv_pool_bytes(const kv_pool *p);        /* size of all slabs; kept rows are not counted */
 /* The memory of one class. */
 typedef struct {

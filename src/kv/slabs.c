@@ -179,6 +179,7 @@ static void wipe_page(kv_pool *p, const page_class *c, int32_t id)
     const int n = (int)(c->page_bytes / sizeof(float));
     if (!p->zeros.p) return;
     assert(p->q);
+    p->n_wiped++;
     p->o->copy_rows(p->q, dev_at(p->memory, (size_t)id * KV_UNIT), n, p->zeros, n, (dev){0}, 1, n);
 }
 

@@ -65,6 +65,9 @@ bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool 
 /* Returns the grammar of the request if it is in the cache of compiled ones, else NULL. The caller drops it. */
 response_grammar *engine_find_compiled(const tandem *t, const tandem_request *r);
 
+/* Applies the limits of tandem_options.spec. Submitting a request does the same. */
+void engine_limit_speculation(const tandem *t, tandem_speculation *s);
+
 /* Appends the prompt and the response of a job that has ended; *n_prompt: length of the prompt without n_continued
  * tokens. Check out->failed. */
 void engine_job_text(const tandem_job *j, tok_ids *out, int32_t *n_prompt);

@@ -10,18 +10,19 @@
 #include <pthread.h>
 
 struct tandem {
-    arena           mem; /* names and paths */
-    tandem_info     info;
-    opened_model    m;
-    kv_types        kv;
-    sched          *sched;
-    routing_log    *log;
-    session_store  *sessions; /* NULL: there is no directory for them */
-    settings_file  *file;     /* NULL: none; guarded by settings_lock */
-    bool            carried;  /* the settings are passed to the next engine: see engine_extra.changed */
-    pthread_mutex_t settings_lock;
-    pthread_mutex_t fingerprint_lock;                    /* held for a copy only */
-    char            fingerprint[ENGINE_FINGERPRINT_MAX]; /* engine_fingerprint; guarded by fingerprint_lock */
+    arena              mem; /* names and paths */
+    tandem_info        info;
+    opened_model       m;
+    kv_types           kv;
+    tandem_speculation spec; /* tandem_options.spec */
+    sched             *sched;
+    routing_log       *log;
+    session_store     *sessions; /* NULL: there is no directory for them */
+    settings_file     *file;     /* NULL: none; guarded by settings_lock */
+    bool               carried;  /* the settings are passed to the next engine: see engine_extra.changed */
+    pthread_mutex_t    settings_lock;
+    pthread_mutex_t    fingerprint_lock;                    /* held for a copy only */
+    char               fingerprint[ENGINE_FINGERPRINT_MAX]; /* engine_fingerprint; guarded by fingerprint_lock */
 };
 
 /* --- for tests ----------------------------------------------------------------------------------*/

@@ -51,12 +51,21 @@ static bool check_sampling(const tandem_request *r, err *e)
            in_range("logprobs", r->logprobs, -1, TANDEM_MAX_LOGPROBS, e);
 }
 
-static bool check_speculation(const tandem_speculation *s, err *e)
+bool job_check_speculation(const tandem_speculation *s, err *e)
 {
     return in_range("spec.method", s->method, TANDEM_SPEC_OFF, TANDEM_SPEC_AUTO, e) &&
            in_range("spec.draft_max", s->draft_max, 0, DRAFT_MAX, e) &&
            in_range("spec.tree_budget", s->tree_budget, 0, DRAFT_MAX, e) &&
            in_range("spec.tree_temp", s->tree_temp, 0, 100, e) && in_range("spec.draft_noise", s->draft_noise, 0, 1, e);
+}
+
+static int limited(int asked, int limit) { return limit && (!asked || asked > limit) ? limit : asked; }
+
+void job_limit_speculation(tandem_speculation *s, const tandem_speculation *limit)
+{
+    if (s->method != TANDEM_SPEC_OFF && limit->method != TANDEM_SPEC_AUTO) s->method = limit->method;
+    s->draft_max   = limited(s->draft_max, limit->draft_max);
+    s->tree_budget = limited(s->tree_budget, limit->tree_budget);
 }
 
 static bool check_limits(const tandem_request *r, err *e)
@@ -133,7 +142,7 @@ bool job_lane_options(lane_options *out, const target *model, const tandem_reque
     _Static_assert((int)TANDEM_SPEC_NGRAM == (int)SPEC_NGRAM && (int)TANDEM_SPEC_AUTO == (int)SPEC_AUTO &&
                        (int)TANDEM_SPEC_METHODS == (int)SPEC_COUNTED,
                    "one list");
-    if (!check_sampling(r, e) || !check_speculation(s, e)) return false;
+    if (!check_sampling(r, e) || !job_check_speculation(s, e)) return false;
     *out = (lane_options){
         .params  = {.temp  = r->temp,
                     .top_p = r->top_p,
@@ -271,6 +280,11 @@ static bool take_options(tandem_job *j, const tandem_request *r, err *e)
     if (!check_limits(r, e) || !job_lane_options(&j->opt, j->maker->model, r, room, e) ||
         !in_range("n_continued", (double)r->n_continued, 0, (double)j->prompt.n, e))
         return false;
+    if (j->maker->limit) {
+        tandem_speculation s = r->spec;
+        job_limit_speculation(&s, j->maker->limit);
+        j->opt.spec = job_spec_settings(&s);
+    }
     j->opt.n_continued = (int32_t)r->n_continued;
     return take_ends(j, r, e);
 }

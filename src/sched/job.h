@@ -30,11 +30,12 @@ enum { JOB_ROUNDS = 64 }; /* rounds of a job that are kept for engine_job_rounds
 
 /* The model that requests are made for. Read by any thread. */
 typedef struct {
-    const target  *model;
-    const tok     *tok;      /* NULL: the model has no tokenizer */
-    int            n_ctx;    /* context length in tokens */
-    tok_ids        stops;    /* stop tokens of the model and the tokenizer */
-    grammar_cache *grammars; /* compiled grammars */
+    const target             *model;
+    const tok                *tok;      /* NULL: the model has no tokenizer */
+    int                       n_ctx;    /* context length in tokens */
+    tok_ids                   stops;    /* stop tokens of the model and the tokenizer */
+    grammar_cache            *grammars; /* compiled grammars */
+    const tandem_speculation *limit;    /* tandem_options.spec, borrowed; NULL: none */
     uint8_t
         secret[16]; /* key of the tenants' salts: a tenant cannot choose a name that shares the prefixes of another */
 } job_maker;
@@ -115,7 +116,10 @@ struct tandem_job {
 bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, int max_lanes, err *e);
 void job_maker_deinit(job_maker *m); /* requires that no job holds a grammar; accepts all zeros */
 
-void job_request_init(tandem_request *r, const target *m); /* as tandem_request_init */
+void job_request_init(tandem_request *r, const target *m);       /* as tandem_request_init */
+bool job_check_speculation(const tandem_speculation *s, err *e); /* checks the ranges of its numbers */
+/* Applies tandem_options.spec to the speculation of a request, except tree_temp, no_chain_seed and draft_noise. */
+void job_limit_speculation(tandem_speculation *s, const tandem_speculation *limit);
 /* Checks the request, copies it and allocates the memory of the response. ERR_INPUT and ERR_CONTEXT have a message
  * that depends on the request and the model alone. Other errors: ERR_UNAVAILABLE, no memory; those of
  * grammar_cache_take. compiled: the compiled r->grammar, which the job holds too; NULL: it is found or compiled

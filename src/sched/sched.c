@@ -224,6 +224,7 @@ static void show_stats(sched *s)
     st->prefix_hits     = tree.hits;
     st->prefix_misses   = tree.misses;
     st->prefix_evicted  = tree.evicted;
+    st->kv_wiped        = spec_kv_wiped(s->opt.spec);
     graph_counts graphs = spec_recordings(s->opt.spec);
     st->graphs          = graphs.n;
     st->graph_bytes     = graphs.bytes;
@@ -804,6 +805,7 @@ bool sched_new(sched **out, const sched_options *o, err *e)
     pthread_cond_init(&s->stopped_now, NULL);
     if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, o->max_lanes, e) &&
         job_scratch_init(&s->scratch, o->tok, e) && take_lanes(s, e)) {
+        s->maker.limit = o->limit;
         open_tier(s);
         show_stats(s);
         if (start_thread(s, e)) {

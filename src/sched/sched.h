@@ -16,18 +16,19 @@ enum {
 };
 
 typedef struct {
-    spec         *spec; /* borrowed, as the next two; the scheduler uses max_lanes of its lanes */
-    const target *model;
-    const tok    *tok; /* may be NULL */
-    int           n_ctx, max_lanes;
-    int           step_tokens; /* maximum rows of a step, at most the target's */
-    double        wake_s;      /* as tandem_options.wake_ms, in seconds */
-    settings      settings;    /* initial values */
-    routing_log  *log;         /* borrowed; NULL: none */
-    const char   *cache_dir;   /* directory of the disk tier; NULL: none. spec/image.h must have a fingerprint */
-    uint64_t      cache_bytes; /* limit of its files */
-    uint64_t      park_bytes;  /* host memory of the tier; 0: none */
-    void (*wake)(void *ctx);   /* as tandem_options.wake: called on the engine thread; may be NULL */
+    spec                     *spec; /* borrowed, as the next two; the scheduler uses max_lanes of its lanes */
+    const target             *model;
+    const tok                *tok; /* may be NULL */
+    int                       n_ctx, max_lanes;
+    int                       step_tokens; /* maximum rows of a step, at most the target's */
+    double                    wake_s;      /* as tandem_options.wake_ms, in seconds */
+    settings                  settings;    /* initial values */
+    const tandem_speculation *limit;       /* as job_maker's */
+    routing_log              *log;         /* borrowed; NULL: none */
+    const char *cache_dir;   /* directory of the disk tier; NULL: none. spec/image.h must have a fingerprint */
+    uint64_t    cache_bytes; /* limit of its files */
+    uint64_t    park_bytes;  /* host memory of the tier; 0: none */
+    void (*wake)(void *ctx); /* as tandem_options.wake: called on the engine thread; may be NULL */
     void *wake_ctx;
 } sched_options;
 

@@ -67,7 +67,7 @@ const setting_info setting_table[] = {
      "maximum of saved sessions per API key"},
     {"session_max_bytes", SETTING_INT, AT(session_max_bytes), 0, 1e15, NULL, "10000000000", NULL, true,
      "maximum size of all saved sessions of an API key together"},
-    {"routing_log", SETTING_BOOL, AT(routing_log), 0, 1, NULL, "true", NULL, true,
+    {"routing_log", SETTING_BOOL, AT(routing_log), 0, 1, NULL, "true", "DFLASH_METRIC_DISABLE", true,
      "log decisions and outcomes to routing.jsonl"},
     {"routing_log_max_bytes", SETTING_INT, AT(routing_log_max_bytes), 0, 1e15, NULL, "500000000",
      "DFLASH_METRIC_MAX_SIZE", true,
@@ -213,28 +213,33 @@ bool settings_set_all(settings *s, const json_value *object, int *unknown, err *
     return true;
 }
 
+/* Sets a boolean to the opposite of the text: 0, 1, true or false. */
+static bool set_opposite(settings *s, const setting_info *info, const char *text, err *e)
+{
+    bool on = !strcmp(text, "1") || !strcmp(text, "true");
+    if (!on && strcmp(text, "0") != 0 && strcmp(text, "false") != 0)
+        return err_set(e, ERR_INPUT, "environment variable %s is \"%.100s\", expected 0, 1, true or false",
+                       info->variable, text);
+    *(bool *)((char *)s + info->at) = !on;
+    return true;
+}
+
 static bool take_variable(settings *s, const setting_info *info, err *e)
 {
     const char *text = info->variable ? getenv(info->variable) : NULL;
     if (!text) return true;
-    if (!settings_set_text(s, info, str_of(text), e)) return err_wrap(e, "environment variable %s", info->variable);
+    if (str_ends(str_of(info->variable), "_DISABLE")) {
+        if (!set_opposite(s, info, text, e)) return false;
+    } else if (!settings_set_text(s, info, str_of(text), e))
+        return err_wrap(e, "environment variable %s", info->variable);
     settings_note(s, info, SETTING_FROM_ENVIRONMENT);
     return true;
 }
 
 bool settings_take_environment(settings *s, err *e)
 {
-    const setting_info *on   = setting_find(STR("routing_log"));
-    const char         *text = getenv("DFLASH_METRIC_DISABLE");
     for (int i = 0; i < n_settings; i++)
         if (!take_variable(s, &setting_table[i], e)) return false;
-    if (!text) return true;
-    bool off = !strcmp(text, "1") || !strcmp(text, "true");
-    if (!off && strcmp(text, "0") && strcmp(text, "false"))
-        return err_set(e, ERR_INPUT,
-                       "environment variable DFLASH_METRIC_DISABLE is \"%.100s\", expected 0, 1, true or false", text);
-    s->routing_log = !off;
-    settings_note(s, on, SETTING_FROM_ENVIRONMENT);
     return true;
 }
 

@@ -65,7 +65,7 @@ typedef struct {
     double       min, max;     /* range of a number */
     const char  *word;         /* used instead of a number: unlimited; NULL: none */
     const char  *default_text; /* as for settings_set_text */
-    const char  *variable;     /* environment variable; NULL: none */
+    const char  *variable;     /* environment variable; one that ends with _DISABLE sets the opposite; NULL: none */
     bool         live;         /* takes effect at once; false: when the model is opened again */
     const char  *help;
 } setting_info;
@@ -83,8 +83,8 @@ json_value settings_value(const setting_info *info, str text);
 /* Sets all members of an object, or none, and checks the result with settings_check. Ignores unknown names and adds
  * their number to *unknown. */
 bool settings_set_all(settings *s, const json_value *object, int *unknown, err *e);
-/* Sets values and sources from the environment variables of the table and DFLASH_METRIC_DISABLE. Called once when a
- * model is opened. On failure *s may be partly changed. */
+/* Sets values and sources from the environment variables of the table. Called once when a model is opened. On failure
+ * *s may be partly changed. */
 bool           settings_take_environment(settings *s, err *e);
 uint64_t       settings_bit(const setting_info *info); /* the bit in `changed`, `pending` and sets of names */
 setting_source settings_source(const settings *s, const setting_info *info);

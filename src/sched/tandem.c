@@ -36,8 +36,12 @@ bool engine_format(const tandem *t, chat_options *out, err *e)
 /* --- opening ------------------------------------------------------------------------------------*/
 void tandem_options_init(tandem_options *o)
 {
-    *o = (tandem_options){
-        .device = "auto", .max_lanes = 32, .kv_type = "f16", .cache_bytes = 10000000000, .wake_ms = SCHED_WAKE_MS};
+    *o = (tandem_options){.device      = "auto",
+                          .spec        = {.method = TANDEM_SPEC_AUTO},
+                          .max_lanes   = 32,
+                          .kv_type     = "f16",
+                          .cache_bytes = 10000000000,
+                          .wake_ms     = SCHED_WAKE_MS};
 }
 
 static bool in_range(const char *name, double x, double min, double max, err *e)
@@ -72,7 +76,8 @@ static bool choose_kv_types(kv_types *out, const tandem_options *o, const settin
 static bool check_options(const tandem_options *o, err *e)
 {
     if (!o->path) return err_set(e, ERR_INPUT, "no path of a model is given");
-    return in_range("n_threads", o->n_threads, 0, 256, e) && in_range("n_ctx", o->n_ctx, 0, TANDEM_MAX_PROMPT, e) &&
+    return job_check_speculation(&o->spec, e) && in_range("n_threads", o->n_threads, 0, 256, e) &&
+           in_range("n_ctx", o->n_ctx, 0, TANDEM_MAX_PROMPT, e) &&
            in_range("max_lanes", o->max_lanes, 1, TANDEM_MAX_LANES, e) &&
            (!o->step_tokens || in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16,
                                         TANDEM_MAX_STEP_TOKENS, e)) &&
@@ -282,6 +287,7 @@ static bool start_engine(tandem *t, const tandem_options *o, const settings *s, 
                         .max_lanes   = o->max_lanes,
                         .step_tokens = t->info.step_tokens,
                         .settings    = *s,
+                        .limit       = &t->spec,
                         .log         = t->log,
                         .cache_bytes = o->cache_bytes,
                         .park_bytes  = o->park_bytes,
@@ -332,6 +338,7 @@ static bool open_engine(tandem *t, const tandem_options *o, const engine_extra *
 {
     settings s;
     if (!check_options(o, e)) return false;
+    t->spec       = o->spec;
     t->info.name  = keep_name(t, o->name ? o->name : o->path);
     t->info.path  = keep_name(t, o->path);
     t->info.shown = keep_name(t, o->shown ? o->shown : o->path);
@@ -404,7 +411,13 @@ void tandem_get_info(const tandem *t, tandem_info *out)
 }
 
 /* --- requests -----------------------------------------------------------------------------------*/
-void tandem_request_init(const tandem *t, tandem_request *r) { job_request_init(r, t->m.model); }
+void tandem_request_init(const tandem *t, tandem_request *r)
+{
+    job_request_init(r, t->m.model);
+    r->spec = t->spec;
+}
+
+void engine_limit_speculation(const tandem *t, tandem_speculation *s) { job_limit_speculation(s, &t->spec); }
 
 bool engine_submit(tandem *t, const tandem_request *r, response_grammar *compiled, tandem_job **out, err *e)
 {

@@ -174,6 +174,7 @@ static void put_setting(json_writer *w, const settings *s, const settings *defau
     json_member_str(w, "source", source_names[settings_source(s, info)]);
     json_member_bool(w, "live", info->live);
     json_member_bool(w, "pending", s->pending & settings_bit(info));
+    if (info->variable) json_member_str(w, "variable", info->variable);
     json_member_str(w, "help", info->help);
     json_end(w);
 }

@@ -329,6 +329,7 @@ void life_stats(const server *s, tandem_stats *out)
     add_counts(&out->prefix_hits, &b->prefix_hits, 1);
     add_counts(&out->prefix_misses, &b->prefix_misses, 1);
     add_counts(&out->prefix_evicted, &b->prefix_evicted, 1);
+    add_counts(&out->kv_wiped, &b->kv_wiped, 1);
     add_counts(&out->disk.hits, &b->disk.hits, 1);
     add_counts(&out->disk.misses, &b->disk.misses, 1);
     add_counts(&out->disk.skipped, &b->disk.skipped, 1);

@@ -353,6 +353,8 @@ static void put_cache(page *p, const tandem_stats *s)
             lookups, COUNT(lookups));
     single(p, OURS, "counter", "prefix_cache_evicted_total", "Entries evicted from the prefix cache.",
            (double)s->prefix_evicted);
+    single(p, OURS, "counter", "kv_pages_wiped_total", "Freed K/V pages that --wipe-pages overwrote with zeros.",
+           (double)s->kv_wiped);
 }
 
 static void put_graphs(page *p, const tandem_stats *s)

@@ -69,6 +69,17 @@ static void put_off(json_writer *w)
     for (size_t i = 0; i < COUNT(k); i++) json_member_real(w, k[i].name, k[i].off);
 }
 
+/* Writes the speculation of the request within the limits of the server. A number that is 0 is the default. */
+static void put_speculation(json_writer *w, const tandem_speculation *s)
+{
+    json_member_str(w, "speculative", tandem_method_name((int)s->method));
+    json_member_int(w, "speculative.draft_max", s->draft_max);
+    json_member_int(w, "speculative.tree_budget", s->tree_budget);
+    json_member_real(w, "speculative.tree_temp", (double)s->tree_temp);
+    json_member_bool(w, "speculative.chain_seed", !s->no_chain_seed);
+    json_member_real(w, "speculative.draft_noise", (double)s->draft_noise);
+}
+
 static void put_settings(json_writer *w, const server_choice *c)
 {
     const server_request *q     = c->request;
@@ -94,7 +105,7 @@ static void put_settings(json_writer *w, const server_choice *c)
     json_member_int(w, "n_probs", a->logprobs > 0 ? a->logprobs : 0);
     json_key(w, "grammar");
     json_put_str(w, q->f.grammar);
-    json_member_str(w, "speculative", tandem_method_name((int)a->spec.method));
+    put_speculation(w, &a->spec);
     json_end(w);
 }
 

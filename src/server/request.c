@@ -274,11 +274,11 @@ static bool read_speculative(server_request *r, server_error *why)
         return error_set(why, 400, v->kind == JSON_STRING ? "speculative" : "speculative.method", NULL,
                          "'speculative' must be off, auto, dflash, tree, mtp or ngram, not '%.*s'.", STR_ARG(name));
     if (!r->f.spec_enabled) s->method = TANDEM_SPEC_OFF;
-    s->draft_max     = (int)r->f.draft_max;
-    s->tree_budget   = (int)r->f.tree_budget;
-    s->tree_temp     = (float)r->f.tree_temp;
-    s->no_chain_seed = !r->f.chain_seed;
-    s->draft_noise   = (float)r->f.draft_noise;
+    if (r->f.draft_max) s->draft_max = (int)r->f.draft_max;
+    if (r->f.tree_budget) s->tree_budget = (int)r->f.tree_budget;
+    if (r->f.tree_temp > 0) s->tree_temp = (float)r->f.tree_temp;
+    if (r->f.chain_seed >= 0) s->no_chain_seed = !r->f.chain_seed;
+    if (!isnan(r->f.draft_noise)) s->draft_noise = (float)r->f.draft_noise;
     return true;
 }
 
@@ -660,6 +660,7 @@ bool request_read(server_request *r, const tandem *t, str key, server_error *why
     if (!check_response_fields(r, why) || !read_logprobs(r, why) || !read_stop(r, why) || !read_stop_ids(r, t, why) ||
         !read_speculative(r, why) || !choose_tenant(r, key, why) || !read_session(r, why))
         return false;
+    engine_limit_speculation(t, &r->ask.spec);
     if (!(request_is_text(r) ? read_text_request(r, t, why) : read_chat(r, t, body, why)) || !read_biases(r, t, why) ||
         !check_min_tokens(r, why))
         return false;

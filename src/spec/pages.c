@@ -75,6 +75,8 @@ bool need_pool(spec *s, err *e)
     return false;
 }
 
+int64_t spec_kv_wiped(const spec *s) { return s->kv ? kv_pool_wiped(s->kv) : 0; }
+
 size_t spec_kv_pinned(const spec *s) { return s->kv ? kv_pool_pinned_bytes(s->kv) : 0; }
 size_t spec_kv_bytes_total(const spec *s) { return s->kv ? kv_pool_bytes(s->kv) : 0; }
 size_t spec_kv_reserved(const spec *s) { return s->kv ? kv_pool_reserved_bytes(s->kv) : 0; }

@@ -97,6 +97,7 @@ bool spec_kv_bytes(const target *t, const spec_options *o, size_t *out);
 bool              spec_new(spec **out, target *t, const spec_options *o, err *e);
 void              spec_free(spec *s);            /* accepts NULL; requires that all lanes are freed */
 const cost_table *spec_costs(const spec *s);     /* changes with each step; valid as long as s */
+int64_t           spec_kv_wiped(const spec *s);  /* pages that spec_options.wipe overwrote */
 size_t            spec_kv_pinned(const spec *s); /* bytes that lanes use and that cannot be evicted, states included */
 size_t            spec_kv_bytes_total(const spec *s); /* bytes of the pool; 0: it was lost when a drafter was opened */
 size_t            spec_kv_reserved(const spec *s);    /* bytes reserved for admitted requests */

@@ -543,3 +543,42 @@ TEST(job_usage_is_added_up)
                   to.spec.accepted_by_method[i] == n * (500 + i));
     }
 }
+
+/* Requests may ask for less than tandem_options.spec, and not for more. */
+TEST(job_speculation_has_limits)
+{
+    static const struct {
+        tandem_speculation limit, ask, want;
+    } c[] = {
+        {{TANDEM_SPEC_AUTO, 0, 0, 0, false, 0},
+         {TANDEM_SPEC_TREE, 9, 40, 2, true, 1},
+         {TANDEM_SPEC_TREE, 9, 40, 2, true, 1}},
+        {{TANDEM_SPEC_AUTO, 4, 8, 3, true, 1},
+         {TANDEM_SPEC_AUTO, 0, 0, 0, false, 0},
+         {TANDEM_SPEC_AUTO, 4, 8, 0, false, 0}},
+        {{TANDEM_SPEC_MTP, 4, 8, 3, true, 1},
+         {TANDEM_SPEC_DFLASH, 3, 9, 2, false, 0},
+         {TANDEM_SPEC_MTP, 3, 8, 2, false, 0}},
+        {{TANDEM_SPEC_MTP, 4, 0, 0, false, 0},
+         {TANDEM_SPEC_OFF, 5, 9, 2, true, 0},
+         {TANDEM_SPEC_OFF, 4, 9, 2, true, 0}},
+        {{TANDEM_SPEC_OFF, 0, 0, 0, false, 0},
+         {TANDEM_SPEC_AUTO, 5, 0, 0, true, 0},
+         {TANDEM_SPEC_OFF, 5, 0, 0, true, 0}},
+    };
+    workshop w;
+    if (!open_workshop(t, &w)) return;
+    for (size_t i = 0; i < COUNT(c); i++) {
+        w.r.spec      = c[i].ask;
+        w.maker.limit = &c[i].limit;
+        tandem_job *j = make(&w);
+        if (!CHECK_MSG(j != NULL, "%s", w.e.text)) break;
+        const spec_settings *s = &j->opt.spec, want = job_spec_settings(&c[i].want);
+        CHECK_MSG(s->method == want.method && s->draft_max == want.draft_max && s->tree_budget == want.tree_budget &&
+                      s->tree_temp == want.tree_temp && s->no_chain_seed == want.no_chain_seed &&
+                      s->draft_noise == want.draft_noise,
+                  "case %zu: method %d, draft_max %d, tree_budget %d", i, s->method, s->draft_max, s->tree_budget);
+        job_drop(j);
+    }
+    job_maker_deinit(&w.maker);
+}
