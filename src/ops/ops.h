@@ -261,6 +261,28 @@ typedef struct { /* Experts that `router` chooses by logits: y[row][slot] = down
     act_kind      kind;
 } expert_rows;
 
+/* --- drafters that fill in blocks ------------------------------------------------------------------*/
+typedef struct { /* Convolves the rows of blocks, by channel, with kernels to which each row adds its own part by groups
+                  * of `group` channels: y[r][i] = sum over u = 0, 1, ..., u < n_taps, u <= place[r], of
+                  * (base[u][i] + delta[r * delta_stride + u * (n / group) + i / group]) * x[r - u][i] */
+    dev y, x;    /* [n_rows][n]; y is not x */
+    dev base;    /* [n_taps][n] */
+    dev delta;
+    dev place; /* int32 [n_rows]: index of the row in its block, whose rows are contiguous */
+    int delta_stride, n, n_taps, group;
+} conv_rows;
+typedef struct { /* Scores n_top <= SAMPLE_TOP_MAX candidates (id, logprob) = top[r][s] of each row by the token before:
+                  * y[r][id] = logprob + sum over i of a[r][i] b[r][i] c[r][s][i]
+                  * Candidates with an id of -1 are left out. The other elements of y[r] become the smallest of these
+                  * minus `below` (INFINITY: never picked), and are not finite without candidates */
+    dev   y;     /* [n_rows][n_vocab] */
+    dev   top;   /* device token_logprob [n_rows][n_top], distinct ids */
+    dev   a, b;  /* [n_rows][n]; b NULL (.p): 1 */
+    dev   c;     /* [n_rows][n_top][n] */
+    int   n_top, n, n_vocab;
+    float below;
+} pair_rows;
+
 typedef enum { ASIDE_BEGIN, ASIDE_END, ASIDE_JOIN } aside_part; /* see ops.aside */
 
 typedef struct {
@@ -419,6 +441,8 @@ struct ops {
      * map: int32 token ids; x: [n_rows][n_slots][n]; y: [n_rows][n_vocab] */
     void (*scatter_logits)(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                            float below);
+    void (*block_conv)(queue *q, const conv_rows *c, int n_rows);
+    void (*pair_logits)(queue *q, const pair_rows *c, int n_rows);
 
     /* Joined ops. Optional: these members may be NULL; call them through joined.h. */
     void (*matmuls)(queue *q, const dev *y, const weight *const *w, int n_w, dev x, int n_rows);

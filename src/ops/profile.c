@@ -324,6 +324,16 @@ static void p_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_row
     TIMED(scatter_logits(q->q, y, x, sel, map, n_rows, n_slots, n, n_vocab, below), 0, "scatter_logits %d", n_vocab);
 }
 
+static void p_block_conv(queue *q, const conv_rows *c, int n_rows)
+{
+    TIMED(block_conv(q->q, c, n_rows), 0, "block_conv %d x %d", c->n_taps, c->n);
+}
+
+static void p_pair_logits(queue *q, const pair_rows *c, int n_rows)
+{
+    TIMED(pair_logits(q->q, c, n_rows), 0, "pair_logits %d", c->n_vocab);
+}
+
 static const ops TABLE = {
     .name           = "profile",
     .alloc          = p_alloc,
@@ -368,6 +378,8 @@ static const ops TABLE = {
     .sample         = p_sample,
     .sample_top     = p_sample_top,
     .scatter_logits = p_scatter_logits,
+    .block_conv     = p_block_conv,
+    .pair_logits    = p_pair_logits,
 };
 
 ops *ops_profile(ops *inner)

@@ -472,6 +472,16 @@ static void cpu_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_r
     run_items(q->b, q->b->k->scatter_logits, &a, (size_t)n_rows, (size_t)n_vocab + 4 * (size_t)n_slots * (size_t)n);
 }
 
+static void cpu_block_conv(queue *q, const conv_rows *c, int n_rows)
+{
+    run_items(q->b, q->b->k->block_conv, c, (size_t)n_rows, 2 * (size_t)c->n * (size_t)c->n_taps);
+}
+
+static void cpu_pair_logits(queue *q, const pair_rows *c, int n_rows)
+{
+    run_items(q->b, q->b->k->pair_logits, c, (size_t)n_rows, (size_t)c->n_vocab + (size_t)c->n_top * (size_t)c->n);
+}
+
 /* --- the paged cache ------------------------------------------------------------------------------*/
 
 static void cpu_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v)
@@ -850,6 +860,8 @@ static const ops TABLE = {
     .sample         = cpu_sample,
     .sample_top     = cpu_sample_top,
     .scatter_logits = cpu_scatter_logits,
+    .block_conv     = cpu_block_conv,
+    .pair_logits    = cpu_pair_logits,
 };
 
 bool cpu_ops_open_isa(ops **out, const char *isa, int n_threads, err *e)

@@ -67,3 +67,27 @@ extern "C" cudaError_t cuda_copy_rows(cudaStream_t s, float *y, int y_stride, co
     LAUNCH_EARLY(copy_rows_kernel, grid, ELEMENT_THREADS, 0, s, y, (size_t)y_stride, x, (size_t)x_stride, idx, n);
     return cudaGetLastError();
 }
+
+/* Grid: x over channels, y over rows. */
+static __global__ void block_conv_kernel(conv_rows c)
+{
+    let_next_start();
+    wait_for_previous();
+    size_t row = blockIdx.y;
+    int    i   = blockIdx.x * ELEMENT_THREADS + threadIdx.x;
+    if (i >= c.n) return;
+    const float *x = (const float *)c.x.p + row * c.n, *base = (const float *)c.base.p;
+    const float *delta = (const float *)c.delta.p + row * c.delta_stride + i / c.group;
+    int          place = ((const int32_t *)c.place.p)[row];
+    float        sum   = 0;
+    for (int u = 0; u < c.n_taps && u <= place; u++)
+        sum = fmaf(base[(size_t)u * c.n + i] + delta[(size_t)u * (c.n / c.group)], x[i - (ptrdiff_t)u * c.n], sum);
+    ((float *)c.y.p)[row * c.n + i] = sum;
+}
+
+extern "C" cudaError_t cuda_block_conv(cudaStream_t s, const conv_rows *c, int n_rows)
+{
+    dim3 grid(blocks_for((size_t)c->n, ELEMENT_THREADS), (unsigned)n_rows);
+    LAUNCH_EARLY(block_conv_kernel, grid, ELEMENT_THREADS, 0, s, *c);
+    return cudaGetLastError();
+}

@@ -278,6 +278,8 @@ cudaError_t cuda_logprobs(cudaStream_t s, token_logprob *out, const float *logit
                           int n_rows, int n_vocab, int n_top);
 cudaError_t cuda_scatter_logits(cudaStream_t s, float *y, const float *x, const int32_t *sel, const int32_t *map,
                                 int n_rows, int n_slots, int n, int n_vocab, float below);
+cudaError_t cuda_block_conv(cudaStream_t s, const conv_rows *c, int n_rows);
+cudaError_t cuda_pair_logits(cudaStream_t s, const pair_rows *c, int n_rows);
 #ifdef __cplusplus
 }
 #endif

@@ -187,3 +187,36 @@ extern "C" cudaError_t cuda_scatter_logits(cudaStream_t s, float *y, const float
     LAUNCH(scatter_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, y, x, sel, map, n_slots, n, n_vocab, below);
     return cudaGetLastError();
 }
+
+/* A block per row: a warp per candidate computes its score, then as scatter_kernel. */
+static __global__ void __launch_bounds__(PICK_THREADS) pair_kernel(pair_rows c)
+{
+    __shared__ float     score[SAMPLE_TOP_MAX];
+    size_t               row  = blockIdx.x;
+    int                  warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const token_logprob *top = (const token_logprob *)c.top.p + row * c.n_top;
+    const float         *a   = (const float *)c.a.p + row * c.n;
+    const float         *b   = c.b.p ? (const float *)c.b.p + row * c.n : NULL;
+    float               *y   = (float *)c.y.p + row * c.n_vocab;
+    float                min = INFINITY;
+    for (int s = warp; s < c.n_top; s += PICK_THREADS / WARP) {
+        const float *x   = (const float *)c.c.p + (row * c.n_top + s) * c.n;
+        float        sum = 0;
+        for (int i = lane; i < c.n; i += WARP) sum = fmaf(b ? a[i] * b[i] : a[i], x[i], sum);
+        sum = warp_sum(sum);
+        if (lane == 0) score[s] = top[s].logprob + sum;
+    }
+    __syncthreads();
+    for (int s = 0; s < c.n_top; s++)
+        if (top[s].id >= 0) min = fminf(min, score[s]);
+    for (int i = threadIdx.x; i < c.n_vocab; i += PICK_THREADS) y[i] = min - c.below;
+    __syncthreads();
+    for (int s = threadIdx.x; s < c.n_top; s += PICK_THREADS)
+        if (top[s].id >= 0) y[top[s].id] = score[s];
+}
+
+extern "C" cudaError_t cuda_pair_logits(cudaStream_t s, const pair_rows *c, int n_rows)
+{
+    LAUNCH(pair_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, *c);
+    return cudaGetLastError();
+}

@@ -1093,6 +1093,18 @@ static void op_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_ro
                     cuda_scatter_logits(on(q), y.p, x.p, sel.p, map.p, n_rows, n_slots, n, n_vocab, below));
 }
 
+static void op_block_conv(queue *q, const conv_rows *c, int n_rows)
+{
+    forget_made(q);
+    if (n_rows > 0) note_status(q, "block_conv", cuda_block_conv(on(q), c, n_rows));
+}
+
+static void op_pair_logits(queue *q, const pair_rows *c, int n_rows)
+{
+    forget_made(q);
+    if (n_rows > 0) note_status(q, "pair_logits", cuda_pair_logits(on(q), c, n_rows));
+}
+
 const ops cuda_table = {
     .name           = "cuda",
     .kv_scales      = true,
@@ -1141,6 +1153,8 @@ const ops cuda_table = {
     .sample         = op_sample,
     .sample_top     = op_sample_top,
     .scatter_logits = op_scatter_logits,
+    .block_conv     = op_block_conv,
+    .pair_logits    = op_pair_logits,
     .matmuls        = op_matmuls,
     .gate_up        = op_gate_up,
     .heads          = op_heads,

@@ -139,6 +139,8 @@ bool ref_ops_open(ops **out, err *e)
         .sample         = ref_sample,
         .sample_top     = ref_sample_top,
         .scatter_logits = ref_scatter_logits,
+        .block_conv     = ref_block_conv,
+        .pair_logits    = ref_pair_logits,
     };
     return true;
 }

@@ -58,6 +58,8 @@ void ref_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_voca
 void ref_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft);
 void ref_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                         float below);
+void ref_block_conv(queue *q, const conv_rows *c, int n_rows);
+void ref_pair_logits(queue *q, const pair_rows *c, int n_rows);
 
 /* Rotates one head in place. section_pos: [ROPE_SECTIONS]; NULL: pos in every section. */
 void ref_rotate_head(float *x, const rope_params *p, int32_t pos, const int32_t *section_pos);
