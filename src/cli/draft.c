@@ -40,7 +40,10 @@ static const opt_spec usage = {
     "[1], that token; `draft_hidden` [rows, width] and `draft_logits` [rows, vocabulary], before any softcap;\n"
     "`draft_tokens` [rows], the likeliest token of each row; for drafters that read hidden states of the model, these\n"
     "as `context_features` [tokens, width]. DFlash: all rows of the block, the row of `next` first; row i drafts the\n"
-    "token i places after `next`, row 0 drafts none. MTP: --draft-max rows with a draft token each.",
+    "token i places after `next`, row 0 drafts none. MTP: --draft-max rows with a draft token each. DSpark and\n"
+    "DFlash-2: `draft_hidden` of all rows of the block; `draft_logits` and `draft_tokens` of the rows with a draft "
+    "token,\n"
+    "logits after the softcap, DSpark's with the bias of the token before; `confidence` [rows], if the drafter has it.",
     opts, COUNT(opts)};
 
 typedef struct {
@@ -51,11 +54,12 @@ typedef struct {
     tok_ids      ids; /* at the end also the next token */
     draft_job    job;
     int32_t      token[DRAFT_MAX + 1];       /* [rows] */
-    float       *features, *hidden, *logits; /* [T][F], [rows][H], [rows][V] */
+    float       *features, *hidden, *logits; /* [T][F], [hidden rows][H], [rows][V] */
 } work;
 
 static size_t feature_width(const work *w) { return (size_t)w->d->n_capture * (size_t)w->g.model->n_embd; }
-static int    n_rows(const work *w) { return w->job.n + w->d->one_pass; }
+static int    n_rows(const work *w) { return w->job.n + w->d->n_lead; }
+static int    n_hidden_rows(const work *w) { return w->d->n_hidden_rows ? w->d->n_hidden_rows : n_rows(w); }
 
 /* Uses a context as long as the text, like the reference. */
 static bool open_drafter(work *w, err *e)
@@ -69,9 +73,10 @@ static bool open_drafter(work *w, err *e)
 
 static bool take_memory(work *w, err *e)
 {
-    size_t n, rows = DRAFT_MAX + 1;
-    bool   ok = size_mul(&n, w->ids.n, feature_width(w)) && (!n || (w->features = mem_try_n(n, sizeof(float)))) &&
-              (w->hidden = mem_try_n(rows * (size_t)w->d->n_draft_hidden, sizeof(float))) &&
+    size_t n, rows = DRAFT_MAX + 1, hidden = (size_t)w->d->n_hidden_rows;
+    if (hidden < rows) hidden = rows;
+    bool ok = size_mul(&n, w->ids.n, feature_width(w)) && (!n || (w->features = mem_try_n(n, sizeof(float)))) &&
+              (w->hidden = mem_try_n(hidden * (size_t)w->d->n_draft_hidden, sizeof(float))) &&
               (w->logits = mem_try_n(rows * (size_t)w->g.model->n_vocab, sizeof(float)));
     return ok || err_set(e, ERR_LIMIT, "no memory for the results of %zu tokens", w->ids.n);
 }
@@ -132,24 +137,26 @@ static bool run_drafter(work *w, err *e)
                                     .n_want  = n};
     if (!w->d->draft(w->d, w->g.kv, jobs, 1, e)) return false;
     if (!w->job.n) return err_set(e, ERR_INPUT, "the drafter has no draft token after this text");
-    size_t rows = (size_t)n_rows(w), V = (size_t)w->g.model->n_vocab;
-    download_floats(w, w->hidden, w->d->draft_hidden, rows * (size_t)w->d->n_draft_hidden);
-    download_floats(w, w->logits, w->d->draft_logits, rows * V);
-    for (size_t i = 0; i < rows; i++) w->token[i] = sampling_argmax(w->logits + i * V, (int)V);
+    int rows = n_rows(w), lead = w->d->n_lead, V = w->g.model->n_vocab;
+    download_floats(w, w->hidden, w->d->draft_hidden, (size_t)n_hidden_rows(w) * (size_t)w->d->n_draft_hidden);
+    download_floats(w, w->logits, w->d->draft_logits, (size_t)rows * (size_t)V);
+    for (int i = 0; i < rows; i++) w->token[i] = i < lead ? sampling_argmax(w->logits, V) : w->job.token[i - lead];
     return w->g.model->o->check(w->g.model->q, e);
 }
 
 static bool write_results(const work *w, err *e)
 {
     int64_t         T = (int64_t)w->ids.n - 1, F = (int64_t)feature_width(w), rows = n_rows(w);
-    safetensors_out t[] = {
+    safetensors_out t[6] = {
         {"next", QUANT_I32, 1, {1, 1, 1, 1}, &w->ids.p[T]},
         {"draft_tokens", QUANT_I32, 1, {rows, 1, 1, 1}, w->token},
         {"draft_logits", QUANT_F32, 2, {w->g.model->n_vocab, rows, 1, 1}, w->logits},
-        {"draft_hidden", QUANT_F32, 2, {w->d->n_draft_hidden, rows, 1, 1}, w->hidden},
-        {"context_features", QUANT_F32, 2, {F, T, 1, 1}, w->features},
+        {"draft_hidden", QUANT_F32, 2, {w->d->n_draft_hidden, n_hidden_rows(w), 1, 1}, w->hidden},
     };
-    return safetensors_write(flags.out, t, COUNT(t) - !F, e);
+    size_t n = 4;
+    if (F) t[n++] = (safetensors_out){"context_features", QUANT_F32, 2, {F, T, 1, 1}, w->features};
+    if (w->d->confident) t[n++] = (safetensors_out){"confidence", QUANT_F32, 1, {w->job.n, 1, 1, 1}, w->job.confidence};
+    return safetensors_write(flags.out, t, n, e);
 }
 
 static bool open_and_run(work *w, err *e)

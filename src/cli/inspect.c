@@ -202,7 +202,7 @@ static bool inspect(const char *path, err *e)
     char          h[32];
     if (!cli_resolve_model(&path, e) || !checkpoint_open(&cp, path, e)) return false;
     str                 arch = model_arch(cp);
-    const model_family *f    = family_of_arch(arch);
+    const model_family *f    = family_of(cp);
     printf("%s\nkind         %s, ", name, cp->gguf ? "GGUF file" : "Hugging Face directory");
     print_name(arch.n ? arch : STR("unknown"));
     printf(", %s\n", human((double)cp->bytes, h));

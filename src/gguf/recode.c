@@ -20,7 +20,8 @@ bool recode_is_matrix(const tensor *t)
     bool flat = t->dim[1] == 1 && t->dim[2] == 1 && t->dim[3] == 1;
     return !flat && str_ends(t->name, "weight") && !str_ends(t->name, "_norm.weight") &&
            !str_ends(t->name, "ffn_gate_inp.weight") && !contains(t->name, "per_layer_model_proj") &&
-           !contains(t->name, ".ssm_conv1d") && !contains(t->name, ".ssm_alpha") && !contains(t->name, ".ssm_beta");
+           !contains(t->name, ".ssm_conv1d") && !contains(t->name, "_conv_base.") && !contains(t->name, ".ssm_alpha") &&
+           !contains(t->name, ".ssm_beta");
 }
 
 static bool is_token_table(str name)

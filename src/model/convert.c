@@ -121,6 +121,12 @@ bool plan_made(convert_plan *p, const char *to, const float *v, int n, err *e)
     return plan_made_2d(p, to, v, n, 1, e);
 }
 
+bool plan_made_ids(convert_plan *p, const char *to, const int32_t *id, int n, err *e)
+{
+    tensor t = {.type = QUANT_I32, .n_dims = 1, .dim = {n, 1, 1, 1}, .data = id, .bytes = (size_t)n * sizeof(int32_t)};
+    return add_item(p, &t, to, e);
+}
+
 bool plan_computed(convert_plan *p, const tensor *like, const char *to, void (*compute)(const plan_item *x, char *to),
                    const void *ctx, err *e)
 {
@@ -165,6 +171,7 @@ static void report_left_out(const convert_plan *p)
 static quant_type plain_type(const tensor *t, const convert_options *opt)
 {
     bool wide = recode_is_matrix(t) || str_is(t->name, "per_layer_model_proj.weight");
+    if (!quant_can_dequantise(t->type)) return t->type; /* ids */
     if (!wide) return QUANT_F32;
     return !opt->as_stored && quant_is_float(opt->type) ? opt->type : t->type;
 }
@@ -247,8 +254,8 @@ static bool make_plan(convert_plan *p, const convert_options *opt, err *e)
     plan_fn    *plan = planner_for(p->cp);
     if (!plan)
         return err_set(e, ERR_INPUT,
-                       "models of kind '%.*s' cannot be converted, only Gemma 4, its assistants, Qwen 3.5 and DFlash "
-                       "drafters",
+                       "models of kind '%.*s' cannot be converted, only Gemma 4, its assistants, Qwen 3.5, DFlash, "
+                       "DSpark and DFlash-2 drafters",
                        STR_ARG(model_arch(p->cp)));
     if (!plan(p, e) || !find_tokenizer(p, opt, path, &tokenizer, e) || !plan_tokenizer(p, tokenizer, e)) return false;
     gguf_put_str(p->w, "general.architecture", str_of(p->arch));

@@ -46,6 +46,8 @@ bool plan_found(convert_plan *p, const tensor *t, const char *to, err *e);
 /* Plans a computed tensor of n floats, which are copied; plan_made_2d: of n_out rows of n_in floats. */
 bool plan_made(convert_plan *p, const char *to, const float *v, int n, err *e);
 bool plan_made_2d(convert_plan *p, const char *to, const float *v, int n_in, int n_out, err *e);
+/* Plans a list of n ids. They are borrowed until the file is written. */
+bool plan_made_ids(convert_plan *p, const char *to, const int32_t *id, int n, err *e);
 /* Plans a tensor of the shape and type of `like` whose numbers `compute` makes when it is written. ctx is borrowed. */
 bool plan_computed(convert_plan *p, const tensor *like, const char *to, void (*compute)(const plan_item *x, char *to),
                    const void *ctx, err *e);

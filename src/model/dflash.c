@@ -53,6 +53,9 @@ static bool init_scratch(dflash *m, bool keep_rows, err *e)
            owned_buf(&m->own, &s->rows, sizeof(block_rows), e) &&
            owned_buf(&m->own, &s->index, MAX_ROWS * sizeof(int32_t), e) &&
            owned_buf(&m->own, &s->moves, KV_PAGE * sizeof(kv_move_item), e) &&
+           (c->kind != DFLASH_2 ||
+            (take_floats(m, &s->z, R, H, e) && take_floats(m, &s->delta, R, 2 * c->n_taps * (H / c->group), e))) &&
+           dflash_pairs_init(m, e) &&
            (!keep_rows ||
             (take_floats(m, &m->d.draft_hidden, c->block, H, e) && take_floats(m, &m->d.draft_logits, c->block, V, e)));
 }
@@ -169,24 +172,66 @@ static void dflash_close(drafter *d)
     mem_free(m);
 }
 
+/* A pass may be shorter than a block only where no row sees later ones, except for DFlash. */
+static void set_block(dflash *m)
+{
+    const dflash_config *c = &m->c;
+    double               s = c->gemma ? 1 : 1 / sqrt(c->head_dim), a = c->yarn.factor > 0 ? c->yarn.attention : 1;
+    m->attention_scale = (float)(s * a * a);
+    for (int l = 0; c->kind != DFLASH_1 && l < c->n_layers; l++)
+        m->whole_block |= !(c->sliding[l] ? c->causal_sliding : c->causal_full);
+}
+
+/* The target's embeddings come scaled. */
+static void set_embed_scale(dflash *m)
+{
+    double theirs  = m->d.t->scaled_embed ? sqrt(m->c.n_embd) : 1;
+    double own     = m->c.embed_scale > 0 ? m->c.embed_scale : theirs;
+    m->embed_scale = (float)(m->embed ? own : own / theirs);
+}
+
+/* Divides the frequencies as YaRN does: slow pairs by the factor, fast ones not, and those between them by a ramp. */
+static void yarn_divisors(const dflash_config *c, float *out)
+{
+    const dflash_yarn *y = &c->yarn;
+    double             D = c->head_dim, log_theta = log(c->theta), two_pi = 2 * acos(-1.0);
+    double             lo = fmax(floor(D * log(y->original / (two_pi * y->fast)) / (2 * log_theta)), 0);
+    double             hi = fmin(ceil(D * log(y->original / (two_pi * y->slow)) / (2 * log_theta)), D - 1);
+    for (int i = 0; i < c->head_dim / 2; i++) {
+        double ramp = fmin(fmax((i - lo) / (hi > lo ? hi - lo : 0.001), 0), 1);
+        out[i]      = (float)(1 / (1 - ramp + ramp / y->factor));
+    }
+}
+
+static bool make_rope(dflash *m, err *e)
+{
+    const dflash_config *c       = &m->c;
+    float               *divisor = c->yarn.factor > 0 ? xnew_n(float, (size_t)c->head_dim / 2) : NULL;
+    if (divisor) yarn_divisors(c, divisor);
+    bool ok = bind_rope(&m->own, &m->rope, c->head_dim, c->theta, 1, c->rope_part, divisor, e);
+    mem_free(divisor);
+    return ok;
+}
+
 /* Checks shapes first: they bound all allocations. */
 static bool load_drafter(dflash *m, binder *b, const drafter_options *opt, err *e)
 {
     if (!dflash_config_read(&m->c, b->cp, e) || !dflash_fit_target(m, e)) return false;
     const dflash_config *c = &m->c;
-    owned_init(&m->own, m->o, c->n_layers * PER_LAYER + 64);
-    m->own.q       = m->q;
-    m->layers      = xnew_n(layer, (size_t)c->n_layers);
-    m->softcap     = c->softcap >= 0 ? (float)c->softcap : m->d.t->softcap;
-    m->embed_scale = m->d.t->scaled_embed ? sqrtf((float)c->n_embd) : 1;
+    owned_init(&m->own, m->o, c->n_layers * PER_LAYER + 96);
+    m->own.q   = m->q;
+    m->layers  = xnew_n(layer, (size_t)c->n_layers);
+    m->softcap = c->softcap >= 0 ? (float)c->softcap : m->d.t->softcap;
+    set_block(m);
     if (!init_context(m, opt, e)) return false;
     m->lanes    = xnew_n(draft_lane *, (size_t)m->max_lanes);
     m->live     = xnew_n(draft_job *, (size_t)m->max_lanes);
     m->drafting = xnew_n(draft_lane *, (size_t)m->max_lanes);
     if (!dflash_load_all(m, b, e) || !init_queue(m, e)) return false;
     bind_begin(b);
-    return dflash_load_all(m, b, e) && bind_rope(&m->own, &m->rope, c->head_dim, c->theta, 1, 1, NULL, e) &&
-           init_scratch(m, opt->keep_rows, e) && init_kept_rows(m, e) && init_kv(m, opt, e) &&
+    if (!dflash_load_all(m, b, e)) return false;
+    set_embed_scale(m);
+    return make_rope(m, e) && init_scratch(m, opt->keep_rows, e) && init_kept_rows(m, e) && init_kv(m, opt, e) &&
            draft_picker_init(&m->pick, m->d.t, e);
 }
 
@@ -232,7 +277,10 @@ bool dflash_open(drafter **out, target *t, const checkpoint *cp, const drafter_o
         dflash_close(&m->d);
         return err_wrap(e, "cannot load %s", cp->path);
     }
-    m->d.max_draft      = m->c.block - 1 < DRAFT_MAX ? m->c.block - 1 : DRAFT_MAX;
+    m->d.max_draft      = min_int(dflash_max_tokens(&m->c), DRAFT_MAX);
+    m->d.confident      = m->c.conf && m->c.rank;
+    m->d.n_lead         = m->c.kind == DFLASH_1;
+    m->d.n_hidden_rows  = m->c.kind == DFLASH_1 ? 0 : m->c.block;
     m->d.weight_bytes   = m->own.weight_bytes;
     m->d.n_draft_hidden = m->c.n_embd;
     *out                = &m->d;

@@ -22,15 +22,45 @@ static bool load_vector(dflash *m, binder *b, dev *out, dflash_role r, int l, in
     return require(m, b, r, l, &t, e) && bind_vector(b, out, t, n, 1, e);
 }
 
+/* Loads what only layers like Gemma 4's have. */
+static bool load_gemma(dflash *m, binder *b, int l, err *e)
+{
+    layer        *y = &m->layers[l];
+    const tensor *scale;
+    if (!m->c.gemma) return true;
+    return load_vector(m, b, &y->n_after_attn, DFLASH_POST_ATTN, l, m->c.n_embd, e) &&
+           load_vector(m, b, &y->n_after_ff, DFLASH_POST_FF, l, m->c.n_embd, e) &&
+           require(m, b, DFLASH_SCALE, l, &scale, e) && bind_scalar(&y->scale, scale, e);
+}
+
+static bool load_conv(dflash *m, binder *b, layer_conv *out, dflash_role base, dflash_role kernel, int l, err *e)
+{
+    const dflash_config *c = &m->c;
+    const tensor        *t;
+    int                  H = c->n_embd, taps = c->n_taps;
+    return require(m, b, base, l, &t, e) && bind_check_shape(t, H, taps, 2, e) &&
+           bind_floats(b, &out->base, t, (size_t)(2 * taps) * (size_t)H, NULL, NULL, e) &&
+           load_matrix(m, b, &out->kernel, kernel, l, H, 2 * taps * (H / c->group), e);
+}
+
+static bool load_convs(dflash *m, binder *b, int l, err *e)
+{
+    layer *y = &m->layers[l];
+    return m->c.kind != DFLASH_2 || (load_conv(m, b, &y->attn_conv, DFLASH_ATTN_BASE, DFLASH_ATTN_CONV, l, e) &&
+                                     load_conv(m, b, &y->ff_conv, DFLASH_FF_BASE, DFLASH_FF_CONV, l, e));
+}
+
 static bool load_layer(dflash *m, binder *b, int l, err *e)
 {
     const dflash_config *c = &m->c;
     layer               *y = &m->layers[l];
     int                  H = c->n_embd, D = c->head_dim, F = c->n_ff, nq = c->n_heads * D, nk = c->n_kv_heads * D;
-    return load_vector(m, b, &y->n_in, DFLASH_ATTN_NORM, l, H, e) &&
+    y->scale = 1;
+    return load_gemma(m, b, l, e) && load_convs(m, b, l, e) && load_vector(m, b, &y->n_in, DFLASH_ATTN_NORM, l, H, e) &&
            load_vector(m, b, &y->n_ff, DFLASH_FF_NORM, l, H, e) && load_vector(m, b, &y->n_q, DFLASH_Q_NORM, l, D, e) &&
            load_vector(m, b, &y->n_k, DFLASH_K_NORM, l, D, e) && load_matrix(m, b, &y->q, DFLASH_Q, l, H, nq, e) &&
-           load_matrix(m, b, &y->k, DFLASH_K, l, H, nk, e) && load_matrix(m, b, &y->v, DFLASH_V, l, H, nk, e) &&
+           load_matrix(m, b, &y->k, DFLASH_K, l, H, nk, e) &&
+           (c->k_is_v || load_matrix(m, b, &y->v, DFLASH_V, l, H, nk, e)) &&
            load_matrix(m, b, &y->o, DFLASH_O, l, nq, H, e) && load_matrix(m, b, &y->gate, DFLASH_GATE, l, H, F, e) &&
            load_matrix(m, b, &y->up, DFLASH_UP, l, H, F, e) && load_matrix(m, b, &y->down, DFLASH_DOWN, l, F, H, e);
 }
@@ -44,7 +74,7 @@ static bool read_d2t(const dflash *m, const tensor *t, int32_t *map, err *e)
     bool     ok      = seen || err_set(e, ERR_UNAVAILABLE, "no memory to read 'd2t'");
     for (int i = 0; ok && i < m->n_few; i++) {
         int64_t id = tensor_int(t, (size_t)i);
-        if (m->c.layout == DFLASH_DIR && id > -n_vocab && id < n_vocab) id += i;
+        if (dflash_is_dir(&m->c) && id > -n_vocab && id < n_vocab) id += i;
         ok = (id >= 0 && id < n_vocab) ||
              err_set(e, ERR_FORMAT, "'d2t' maps row %d to token %lld, but there are %d tokens", i, (long long)id,
                      n_vocab);
@@ -96,12 +126,37 @@ static bool load_tables(dflash *m, binder *b, err *e)
     return !head || load_head(m, b, head, e);
 }
 
+static bool load_spark(dflash *m, binder *b, err *e)
+{
+    const dflash_config *c = &m->c;
+    const tensor        *bias;
+    int                  n_vocab = m->d.t->n_vocab, n_out = m->n_few ? m->n_few : n_vocab;
+    m->conf_bias = 0;
+    return load_matrix(m, b, &m->w1, DFLASH_W1, 0, c->rank, n_vocab, e) &&
+           load_matrix(m, b, &m->w2, DFLASH_W2, 0, c->rank, n_out, e) &&
+           (!c->conf ||
+            (load_matrix(m, b, &m->conf, DFLASH_CONF, 0, c->n_embd + (c->conf_pairs ? c->rank : 0), 1, e) &&
+             (!(bias = dflash_tensor(c, b->cp, DFLASH_CONF_BIAS, 0)) || bind_scalar(&m->conf_bias, bias, e))));
+}
+
+/* Loads what relates a token to the one before. */
+static bool load_pairs(dflash *m, binder *b, err *e)
+{
+    const dflash_config *c       = &m->c;
+    int                  n_vocab = m->d.t->n_vocab;
+    if (!c->rank) return true;
+    if (c->kind == DFLASH_SPARK) return load_spark(m, b, e);
+    return load_matrix(m, b, &m->before, DFLASH_BEFORE, 0, c->rank, n_vocab, e) &&
+           load_matrix(m, b, &m->after, DFLASH_AFTER, 0, c->rank, n_vocab, e) &&
+           load_matrix(m, b, &m->middle, DFLASH_MIDDLE, 0, c->n_embd, c->rank, e);
+}
+
 bool dflash_load_all(dflash *m, binder *b, err *e)
 {
     const dflash_config *c = &m->c;
     if (!load_matrix(m, b, &m->fc, DFLASH_FC, 0, c->n_features, c->n_embd, e) ||
         !load_vector(m, b, &m->n_hidden, DFLASH_HIDDEN_NORM, 0, c->n_embd, e) ||
-        !load_vector(m, b, &m->n_out, DFLASH_NORM, 0, c->n_embd, e) || !load_tables(m, b, e))
+        !load_vector(m, b, &m->n_out, DFLASH_NORM, 0, c->n_embd, e) || !load_tables(m, b, e) || !load_pairs(m, b, e))
         return false;
     for (int l = 0; l < c->n_layers; l++)
         if (!load_layer(m, b, l, e)) return false;

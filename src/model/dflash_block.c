@@ -11,7 +11,7 @@ static void add_padding(block_rows *b, int n)
 {
     for (int i = b->n; i < n; i++) {
         b->token[i] = b->lane[i] = b->last_full[i] = b->last_sliding[i] = -1;
-        b->pos[i] = b->slot[i] = b->root[i] = 0;
+        b->pos[i] = b->slot[i] = b->root[i] = b->place[i] = 0;
     }
 }
 
@@ -31,7 +31,7 @@ step_rows dflash_upload_rows(dflash *m, int n_rows)
                        .last = dev_at(d, offsetof(block_rows, last_full))};
 }
 
-void dflash_add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot, int32_t end)
+void dflash_add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot, int32_t first, int32_t end)
 {
     const dflash_config *c       = &m->c;
     block_rows          *b       = &m->rows;
@@ -45,17 +45,19 @@ void dflash_add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot,
     b->root[i]         = end + 1;
     b->last_full[i]    = c->causal_full ? slot : end;
     b->last_sliding[i] = c->causal_sliding ? slot : in_view;
+    b->place[i]        = slot - first;
 }
 
-/* k = rope(N_k(Wk x)), v = Wv x, into the pages */
+/* k = rope(N_k(Wk x)), v = Wv x, into the pages. In layers like Gemma 4's V is normalised, and may be K. */
 void dflash_store_kv(dflash *m, int l, dev x, const step_rows *r)
 {
     const dflash_config *c  = &m->c;
     const ops           *o  = m->o;
     const layer         *y  = &m->layers[l];
-    int                  nk = c->n_kv_heads, D = c->head_dim;
-    ops_matmuls(o, m->q, (dev[]){m->s.k, m->s.v}, (const weight *[]){y->k, y->v}, 2, x, r->n_rows);
-    o->rms_norm(m->q, m->s.k, m->s.k, y->n_k, r->n_rows * nk, D, (float)c->eps);
+    int                  nk = c->n_kv_heads, D = c->head_dim, n = r->n_rows * nk;
+    ops_matmuls(o, m->q, (dev[]){m->s.k, m->s.v}, (const weight *[]){y->k, y->v}, y->v ? 2 : 1, x, r->n_rows);
+    if (c->gemma) o->rms_norm(m->q, m->s.v, y->v ? m->s.v : m->s.k, (dev){0}, n, D, (float)c->eps);
+    o->rms_norm(m->q, m->s.k, m->s.k, y->n_k, n, D, (float)c->eps);
     o->rope(m->q, m->s.k, r, nk, D, &m->rope);
     o->kv_store(m->q, kv_pool_class(m->kv, m->cls), l, r, m->s.k, m->s.v);
 }
@@ -68,6 +70,44 @@ bool dflash_replay(dflash *m, dev x, int n_rows)
 }
 
 /* --- a block ------------------------------------------------------------------------------------*/
+/* Returns the rows convolved with half 0, before a sublayer, or half 1, after it, of the kernels in s.delta. */
+static dev convolve(dflash *m, const layer_conv *v, dev x, int half, int n)
+{
+    const dflash_config *c    = &m->c;
+    int                  taps = c->n_taps, groups = c->n_embd / c->group;
+    conv_rows            rows = {.y            = m->s.z,
+                                 .x            = x,
+                                 .base         = dev_at_f32(v->base, (size_t)(half * taps * c->n_embd)),
+                                 .delta        = dev_at_f32(m->s.delta, (size_t)(half * taps * groups)),
+                                 .place        = dev_at(m->s.rows, offsetof(block_rows, place)),
+                                 .delta_stride = 2 * taps * groups,
+                                 .n            = c->n_embd,
+                                 .n_taps       = taps,
+                                 .group        = c->group};
+    m->o->block_conv(m->q, &rows, n);
+    return m->s.z;
+}
+
+/* Returns the input of a sublayer: N(x), convolved if there is a convolution. */
+static dev sublayer_in(dflash *m, dev norm, const layer_conv *v, int n)
+{
+    m->o->rms_norm(m->q, m->s.y, m->s.x, norm, n, m->c.n_embd, (float)m->c.eps);
+    if (!v->kernel) return m->s.y;
+    m->o->matmul(m->q, m->s.delta, v->kernel, m->s.y, n);
+    return convolve(m, v, m->s.y, 0, n);
+}
+
+/* x = x + s.f, convolved or normalised first if the layer does; then times `scale`. */
+static void sublayer_out(dflash *m, dev norm, const layer_conv *v, int n, float scale)
+{
+    size_t H = (size_t)m->c.n_embd;
+    dev    f = v->kernel ? convolve(m, v, m->s.f, 1, n) : m->s.f;
+    if (norm.p)
+        m->o->rms_norm_add(m->q, m->s.x, m->s.x, f, norm, n, (int)H, (float)m->c.eps, scale);
+    else
+        m->o->add(m->q, m->s.x, m->s.x, f, (size_t)n * H, scale);
+}
+
 /* x = x + Wo attention(N_in(x)) */
 static void attention_block(dflash *m, int l, const step_rows *r)
 {
@@ -84,40 +124,55 @@ static void attention_block(dflash *m, int l, const step_rows *r)
                                  .rope    = m->rope,
                                  .n_heads = c->n_heads,
                                  .layer   = l,
+                                 .norm_v  = c->gemma,
+                                 .k_as_v  = !y->v,
                                  .c       = kv_pool_class(m->kv, m->cls),
                                  .eps     = (float)c->eps};
-    o->rms_norm(m->q, m->s.y, m->s.x, y->n_in, n, c->n_embd, (float)c->eps);
-    ops_matmuls(o, m->q, (dev[]){h.q, h.k, h.v}, (const weight *[]){y->q, y->k, y->v}, 3, m->s.y, n);
+    dev                  x    = sublayer_in(m, y->n_in, &y->attn_conv, n);
+    ops_matmuls(o, m->q, (dev[]){h.q, h.k, h.v}, (const weight *[]){y->q, y->k, y->v}, y->v ? 3 : 2, x, n);
     ops_heads(o, m->q, &h, r);
     seen.pos = r->slot;
     if (c->sliding[l]) seen.last = dev_at(m->s.rows, offsetof(block_rows, last_sliding));
-    o->attention(m->q, m->s.heads, m->s.q, c->n_heads, h.c, l, &seen, 1 / sqrtf((float)c->head_dim),
+    o->attention(m->q, m->s.heads, m->s.q, c->n_heads, h.c, l, &seen, m->attention_scale,
                  c->sliding[l] ? c->window : 0);
     o->matmul(m->q, m->s.f, y->o, m->s.heads, n);
-    o->add(m->q, m->s.x, m->s.x, m->s.f, (size_t)n * (size_t)c->n_embd, 1);
+    sublayer_out(m, y->n_after_attn, &y->attn_conv, n, 1);
 }
 
-/* x = x + Wdown(silu(Wgate z) * Wup z), z = N_ff(x) */
+/* x = x + Wdown(act(Wgate z) * Wup z), z = N_ff(x) */
 static void dense_block(dflash *m, int l, int n)
 {
     const dflash_config *c = &m->c;
     const ops           *o = m->o;
     const layer         *y = &m->layers[l];
     int                  F = c->n_ff;
-    o->rms_norm(m->q, m->s.y, m->s.x, y->n_ff, n, c->n_embd, (float)c->eps);
-    ops_matmuls(o, m->q, (dev[]){m->s.gate, m->s.up}, (const weight *[]){y->gate, y->up}, 2, m->s.y, n);
-    o->gated(m->q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, ACT_SILU);
+    dev                  x = sublayer_in(m, y->n_ff, &y->ff_conv, n);
+    ops_matmuls(o, m->q, (dev[]){m->s.gate, m->s.up}, (const weight *[]){y->gate, y->up}, 2, x, n);
+    o->gated(m->q, m->s.gate, m->s.gate, F, m->s.up, F, n, F, c->gemma ? ACT_GELU_TANH : ACT_SILU);
     o->matmul(m->q, m->s.f, y->down, m->s.gate, n);
-    o->add(m->q, m->s.x, m->s.x, m->s.f, (size_t)n * (size_t)c->n_embd, 1);
+    sublayer_out(m, y->n_after_ff, &y->ff_conv, n, y->scale);
+}
+
+/* y = x * factor, rows of n_embd */
+static void scale_rows(dflash *m, dev y, dev x, int n, float factor)
+{
+    m->o->add(m->q, y, x, x, (size_t)n * (size_t)m->c.n_embd, factor / 2);
+}
+
+static void embed_rows(dflash *m, const step_rows *r)
+{
+    target *t = m->d.t;
+    if (m->embed) {
+        m->o->embed(m->q, m->s.x, m->embed, r->token, r->n_rows, m->embed_scale);
+        return;
+    }
+    t->embed(t, m->s.x, r->token, r->n_rows);
+    if (m->embed_scale != 1) scale_rows(m, m->s.x, m->s.x, r->n_rows, m->embed_scale);
 }
 
 static void run_layers(dflash *m, const step_rows *r)
 {
-    target *t = m->d.t;
-    if (m->embed)
-        m->o->embed(m->q, m->s.x, m->embed, r->token, r->n_rows, m->embed_scale);
-    else
-        t->embed(t, m->s.x, r->token, r->n_rows);
+    embed_rows(m, r);
     for (int l = 0; l < m->c.n_layers; l++) {
         attention_block(m, l, r);
         dense_block(m, l, r->n_rows);
@@ -146,23 +201,45 @@ void dflash_warm(drafter *d, kv_pool *kv)
         }
 }
 
-/* Computes the logits of n <= HEAD_ROWS states. Applies the softcap before tokens outside a reduced vocabulary get
- * -infinity. */
-static void project(dflash *m, dev logits, dev hidden, int n, float cap)
+void dflash_project(dflash *m, dev logits, dev hidden, int n, float cap)
 {
-    target *t    = m->d.t;
-    dev     made = m->n_few ? m->s.few : logits;
+    target *t     = m->d.t;
+    float   scale = (float)m->c.logit_scale;
+    if (scale != 1) scale_rows(m, m->s.f, hidden, n, scale);
+    dev x = scale != 1 ? m->s.f : hidden;
     if (m->head)
-        m->o->matmul(m->q, made, m->head, hidden, n);
+        m->o->matmul(m->q, logits, m->head, x, n);
     else
-        t->project(t, made, hidden, n);
-    if (cap > 0) m->o->softcap(m->q, made, (size_t)n * (size_t)(m->n_few ? m->n_few : t->n_vocab), cap);
-    if (m->n_few) m->o->scatter_logits(m->q, logits, made, (dev){0}, m->d2t, n, 1, m->n_few, t->n_vocab, INFINITY);
+        t->project(t, logits, x, n);
+    if (cap > 0) m->o->softcap(m->q, logits, (size_t)n * (size_t)(m->n_few ? m->n_few : t->n_vocab), cap);
 }
 
-static int wanted(const dflash *m, const draft_job *job)
+void dflash_expand(dflash *m, dev logits, dev few, int n)
 {
-    return job->n_want < m->d.max_draft ? job->n_want : m->d.max_draft;
+    m->o->scatter_logits(m->q, logits, few, (dev){0}, m->d2t, n, 1, m->n_few, m->d.t->n_vocab, INFINITY);
+}
+
+/* Computes the logits of all tokens. Applies the softcap before tokens outside a reduced vocabulary get -infinity. */
+static void project_all(dflash *m, dev logits, dev hidden, int n, float cap)
+{
+    dflash_project(m, m->n_few ? m->s.few : logits, hidden, n, cap);
+    if (m->n_few) dflash_expand(m, logits, m->s.few, n);
+}
+
+int dflash_wanted(const dflash *m, const draft_job *job) { return min_int(job->n_want, m->d.max_draft); }
+
+int dflash_lead(const dflash *m) { return !m->c.anchored; }
+
+int dflash_block_rows(const dflash *m, const draft_job *job)
+{
+    return m->whole_block ? m->c.block : dflash_lead(m) + dflash_wanted(m, job);
+}
+
+void dflash_gather(dflash *m, const int32_t *row, int n)
+{
+    int H = m->c.n_embd;
+    m->o->upload(m->q, m->s.index, row, (size_t)n * sizeof *row);
+    m->o->copy_rows(m->q, m->s.hidden, H, m->s.y, H, m->s.index, n, H);
 }
 
 typedef struct {
@@ -184,46 +261,47 @@ static bool pick_runs(dflash *m, const draft_run *run, int n_runs, err *e)
 /* Picks all rows, HEAD_ROWS at a time across jobs, since the output matrix is the largest weight. */
 static bool pick_draft_tokens(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 {
-    int H = m->c.n_embd;
     for (int j = 0, done = 0, block = 0; j < n_jobs;) { /* block: first row of job j */
         draft_run run[HEAD_ROWS];
         int32_t   row[HEAD_ROWS];
         int       n = 0, n_runs = 0;
         while (j < n_jobs && n < HEAD_ROWS) {
-            int left = wanted(m, jobs[j]) - done, k = left < HEAD_ROWS - n ? left : HEAD_ROWS - n;
+            int left = dflash_wanted(m, jobs[j]) - done, k = left < HEAD_ROWS - n ? left : HEAD_ROWS - n;
             run[n_runs++] = (draft_run){jobs[j], done, k, n};
-            for (int i = 0; i < k; i++) row[n++] = block + 1 + done++;
-            if (k == left) block += 1 + wanted(m, jobs[j++]), done = 0;
+            for (int i = 0; i < k; i++) row[n++] = block + dflash_lead(m) + done++;
+            if (k == left) block += dflash_block_rows(m, jobs[j++]), done = 0;
         }
-        m->o->upload(m->q, m->s.index, row, (size_t)n * sizeof *row);
-        m->o->copy_rows(m->q, m->s.hidden, H, m->s.y, H, m->s.index, n, H);
-        project(m, m->s.logits, m->s.hidden, n, m->softcap);
+        dflash_gather(m, row, n);
+        project_all(m, m->s.logits, m->s.hidden, n, m->softcap);
         if (!pick_runs(m, run, n_runs, e)) return false;
     }
     return true;
 }
 
-/* Copies the n rows of the first block to draft_hidden and draft_logits. */
+/* Copies the n_rows rows of the first block to draft_hidden. The logits: DFlash, all rows before the softcap; the
+ * others, the rows with a draft token, after it. */
 static void keep_rows(dflash *m, int n_rows)
 {
     drafter *d = &m->d;
     size_t   H = (size_t)m->c.n_embd, V = (size_t)d->t->n_vocab;
+    bool     all  = m->c.kind == DFLASH_1;
+    int      lead = all ? 0 : dflash_lead(m);
     if (!d->draft_hidden.p) return;
     m->o->copy_rows(m->q, d->draft_hidden, (int)H, m->s.y, (int)H, (dev){0}, n_rows, (int)H);
-    for (int first = 0, n; first < n_rows; first += n) {
+    for (int first = lead, n; first < n_rows; first += n) {
         n = min_int(n_rows - first, HEAD_ROWS);
-        project(m, dev_at_f32(d->draft_logits, (size_t)first * V), dev_at_f32(d->draft_hidden, (size_t)first * H), n,
-                0);
+        project_all(m, dev_at_f32(d->draft_logits, (size_t)(first - lead) * V),
+                    dev_at_f32(d->draft_hidden, (size_t)first * H), n, all ? 0 : m->softcap);
     }
 }
 
 static bool add_block(dflash *m, const draft_job *job, err *e)
 {
     draft_lane *l   = job->lane;
-    int32_t     len = kv_seq_len(l->seq), end = len + wanted(m, job);
+    int32_t     len = kv_seq_len(l->seq), end = len + dflash_block_rows(m, job) - 1;
     if (!kv_seq_grow(l->seq, end + 1, e)) return false;
-    dflash_add_row(m, l, job->text[job->n_text - 1], len, end);
-    for (int32_t s = len + 1; s <= end; s++) dflash_add_row(m, l, m->c.mask_id, s, end);
+    dflash_add_row(m, l, job->text[job->n_text - 1], len, len, end);
+    for (int32_t s = len + 1; s <= end; s++) dflash_add_row(m, l, m->c.mask_id, s, len, end);
     return true;
 }
 
@@ -244,8 +322,8 @@ static bool run_blocks(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 static bool draft_pass(dflash *m, draft_job *const *jobs, int n_jobs, bool first, err *e)
 {
     if (!run_blocks(m, jobs, n_jobs, e)) return false;
-    if (first) keep_rows(m, 1 + wanted(m, jobs[0]));
-    return pick_draft_tokens(m, jobs, n_jobs, e);
+    if (first) keep_rows(m, dflash_block_rows(m, jobs[0]));
+    return m->c.rank ? dflash_pick_pairs(m, jobs, n_jobs, first, e) : pick_draft_tokens(m, jobs, n_jobs, e);
 }
 
 /* Runs as many blocks per pass as there are rows. */
@@ -253,8 +331,8 @@ static bool draft_passes(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 {
     for (int i = 0, end; i < n_jobs; i = end) {
         int rows = 0;
-        for (end = i; end < n_jobs && rows + 1 + wanted(m, jobs[end]) <= MAX_ROWS; end++)
-            rows += 1 + wanted(m, jobs[end]);
+        for (end = i; end < n_jobs && rows + dflash_block_rows(m, jobs[end]) <= MAX_ROWS; end++)
+            rows += dflash_block_rows(m, jobs[end]);
         if (!draft_pass(m, jobs + i, end - i, i == 0, e)) return false;
     }
     return true;

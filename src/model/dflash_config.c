@@ -2,18 +2,20 @@
 
 #include "base/mem.h"
 #include "model/config_value.h"
+#include "model/dflash_read.h"
 #include "model/model.h"
 #include "ops/ops.h"
 
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_WIDTH = 1 << 20, MAX_CONTEXT = 1 << 24, MAX_VOCAB = 1 << 22, DEFAULT_BLOCK = 16 };
+enum { MAX_WIDTH = 1 << 20, MAX_RANK = 1 << 14, DEFAULT_TOP = 16 };
 
 /* --- names --------------------------------------------------------------------------------------*/
 static const struct {
     const char *dir, *gguf; /* %d: the layer */
     const char *ik, *luce;  /* where they differ from llama.cpp's */
+    const char *gemma;      /* where it differs from dir */
 } names[DFLASH_ROLES] = {
     [DFLASH_FC]          = {"fc.weight", "fc.weight", "dflash_fc.weight", "dflash.fc.weight"},
     [DFLASH_HIDDEN_NORM] = {"hidden_norm.weight", "enc.output_norm.weight", "dflash_hidden_norm.weight",
@@ -22,6 +24,13 @@ static const struct {
     [DFLASH_EMBED]       = {"embed_tokens.weight", "token_embd.weight", NULL, NULL},
     [DFLASH_HEAD]        = {"lm_head.weight", "output.weight", NULL, NULL},
     [DFLASH_D2T]         = {"d2t", "d2t", NULL, NULL},
+    [DFLASH_W1]          = {"markov_head.markov_w1.weight", "markov_w1.weight", NULL, NULL},
+    [DFLASH_W2]          = {"markov_head.markov_w2.weight", "markov_w2.weight", NULL, NULL},
+    [DFLASH_CONF]        = {"confidence_head.proj.weight", "conf_proj.weight", NULL, NULL},
+    [DFLASH_CONF_BIAS]   = {"confidence_head.proj.bias", "conf_proj.bias", NULL, NULL},
+    [DFLASH_BEFORE]      = {"candidate_selector.predecessor_codebook", "selector_predecessor.weight", NULL, NULL},
+    [DFLASH_AFTER]       = {"candidate_selector.successor_codebook", "selector_successor.weight", NULL, NULL},
+    [DFLASH_MIDDLE]      = {"candidate_selector.hidden_projection.weight", "selector_hidden.weight", NULL, NULL},
     [DFLASH_ATTN_NORM]   = {"layers.%d.input_layernorm.weight", "blk.%d.attn_norm.weight", NULL, NULL},
     [DFLASH_Q]           = {"layers.%d.self_attn.q_proj.weight", "blk.%d.attn_q.weight", NULL, NULL},
     [DFLASH_K]           = {"layers.%d.self_attn.k_proj.weight", "blk.%d.attn_k.weight", NULL, NULL},
@@ -30,18 +39,35 @@ static const struct {
     [DFLASH_Q_NORM]      = {"layers.%d.self_attn.q_norm.weight", "blk.%d.attn_q_norm.weight", NULL, NULL},
     [DFLASH_K_NORM]      = {"layers.%d.self_attn.k_norm.weight", "blk.%d.attn_k_norm.weight", NULL, NULL},
     [DFLASH_FF_NORM]     = {"layers.%d.post_attention_layernorm.weight", "blk.%d.ffn_norm.weight",
-                            "blk.%d.post_attention_norm.weight", NULL},
+                            "blk.%d.post_attention_norm.weight", NULL, "layers.%d.pre_feedforward_layernorm.weight"},
     [DFLASH_GATE]        = {"layers.%d.mlp.gate_proj.weight", "blk.%d.ffn_gate.weight", NULL, NULL},
     [DFLASH_UP]          = {"layers.%d.mlp.up_proj.weight", "blk.%d.ffn_up.weight", NULL, NULL},
     [DFLASH_DOWN]        = {"layers.%d.mlp.down_proj.weight", "blk.%d.ffn_down.weight", NULL, NULL},
+    [DFLASH_POST_ATTN] = {"", "blk.%d.post_attention_norm.weight", "", "", "layers.%d.post_attention_layernorm.weight"},
+    [DFLASH_POST_FF]   = {"", "blk.%d.post_ffw_norm.weight", "", "", "layers.%d.post_feedforward_layernorm.weight"},
+    [DFLASH_SCALE]     = {"", "blk.%d.layer_output_scale.weight", "", "", "layers.%d.layer_scalar"},
+    [DFLASH_ATTN_BASE] = {"layers.%d.attention_conv.base_kernel", "blk.%d.attn_conv_base.weight", NULL, NULL},
+    [DFLASH_ATTN_CONV] = {"layers.%d.attention_conv.kernel_projection.weight", "blk.%d.attn_conv_proj.weight", NULL,
+                          NULL},
+    [DFLASH_FF_BASE]   = {"layers.%d.mlp_conv.base_kernel", "blk.%d.ffn_conv_base.weight", NULL, NULL},
+    [DFLASH_FF_CONV]   = {"layers.%d.mlp_conv.kernel_projection.weight", "blk.%d.ffn_conv_proj.weight", NULL, NULL},
 };
+
+const char *dflash_kind_name(dflash_kind k)
+{
+    return k == DFLASH_SPARK ? "DSpark" : k == DFLASH_2 ? "DFlash-2" : "DFlash";
+}
 
 void dflash_tensor_name(dflash_layout layout, const char *prefix, dflash_role r, int l, char out[DFLASH_NAME_MAX])
 {
-    const char *other = layout == DFLASH_IK ? names[r].ik : layout == DFLASH_LUCE ? names[r].luce : NULL;
-    const char *name  = layout == DFLASH_DIR ? names[r].dir : other ? other : names[r].gguf;
+    bool        dir   = layout == DFLASH_DIR || layout == DFLASH_GEMMA_DIR;
+    const char *other = layout == DFLASH_IK          ? names[r].ik
+                        : layout == DFLASH_LUCE      ? names[r].luce
+                        : layout == DFLASH_GEMMA_DIR ? names[r].gemma
+                                                     : NULL;
+    const char *name  = other ? other : dir ? names[r].dir : names[r].gguf;
     const char *d     = strstr(name, "%d");
-    if (layout != DFLASH_DIR) prefix = "";
+    if (!dir) prefix = "";
     if (d)
         snprintf(out, DFLASH_NAME_MAX, "%s%.*s%d%s", prefix, (int)(d - name), name, l, d + 2);
     else
@@ -69,12 +95,36 @@ static int layer_of(str name)
     return 0;
 }
 
+/* Returns whether drafters of this kind have the tensor. */
+static bool has_role(const dflash_config *c, dflash_role r)
+{
+    switch (r) {
+    case DFLASH_V: return !c->k_is_v;
+    case DFLASH_W1:
+    case DFLASH_W2:
+    case DFLASH_CONF:
+    case DFLASH_CONF_BIAS: return c->kind == DFLASH_SPARK;
+    case DFLASH_POST_ATTN:
+    case DFLASH_POST_FF:
+    case DFLASH_SCALE: return c->gemma;
+    case DFLASH_BEFORE:
+    case DFLASH_AFTER:
+    case DFLASH_MIDDLE:
+    case DFLASH_ATTN_BASE:
+    case DFLASH_ATTN_CONV:
+    case DFLASH_FF_BASE:
+    case DFLASH_FF_CONV: return c->kind == DFLASH_2;
+    default: return true;
+    }
+}
+
 static bool is_known(const dflash_config *c, str name)
 {
     int l = layer_of(name);
-    if (str_is(name, "t2d")) return true; /* used in training only */
+    if (str_is(name, "t2d") || str_is(name, "mask_embedding")) return true; /* used in training only */
     for (int r = 0; l >= 0 && l < c->n_layers && r < DFLASH_ROLES; r++) {
         char known[DFLASH_NAME_MAX];
+        if (!has_role(c, (dflash_role)r)) continue;
         dflash_tensor_name(c->layout, c->prefix, (dflash_role)r, l, known);
         if (str_is(name, known)) return true;
     }
@@ -87,42 +137,9 @@ static bool check_tensors(const dflash_config *c, const checkpoint *cp, err *e)
     for (size_t i = 0; i < tensor_count(cp->tensors); i++) {
         str name = tensor_at(cp->tensors, i)->name;
         if (!is_known(c, name))
-            return err_set(e, ERR_FORMAT, "tensor '%.*s' is not part of a DFlash drafter", STR_ARG(name));
+            return err_set(e, ERR_FORMAT, "tensor '%.*s' is not part of a %s drafter", STR_ARG(name),
+                           dflash_kind_name(c->kind));
     }
-    return true;
-}
-
-/* --- relatives that are something else ----------------------------------------------------------*/
-static bool contains(str s, const char *part)
-{
-    for (size_t i = 0; i < s.n; i++)
-        if (str_starts((str){s.s + i, s.n - i}, part)) return true;
-    return false;
-}
-
-static const struct {
-    const char *sign, *kind;
-} tensor_signs[] = {{"_conv.", "DFlash-2"}, {"selector", "DFlash-2"}, {"markov", "DSpark"}, {"conf", "DSpark"}},
-  arch_signs[]   = {{"DFlash2", "DFlash-2"}, {"DSpark", "DSpark"}, {"Laguna", "Laguna"}};
-
-static bool refuse_config(const char *kind, str why, err *e)
-{
-    return err_set(e, ERR_INPUT, "this is a %s drafter ('%.*s'), which is not supported, only DFlash is", kind,
-                   STR_ARG(why));
-}
-
-static bool refuse_relatives(const checkpoint *cp, err *e)
-{
-    const json_value *archs  = cp->gguf ? NULL : hf_present(cp->config, "architectures");
-    bool              listed = archs && archs->kind == JSON_ARRAY && archs->n && archs->item[0].kind == JSON_STRING;
-    str               arch   = listed ? archs->item[0].s : (str){0};
-    for (size_t k = 0; k < COUNT(arch_signs); k++)
-        if (contains(arch, arch_signs[k].sign)) return refuse_config(arch_signs[k].kind, arch, e);
-    for (size_t i = 0; i < tensor_count(cp->tensors); i++)
-        for (size_t k = 0; k < COUNT(tensor_signs); k++) {
-            str name = tensor_at(cp->tensors, i)->name;
-            if (contains(name, tensor_signs[k].sign)) return refuse_config(tensor_signs[k].kind, name, e);
-        }
     return true;
 }
 
@@ -149,7 +166,34 @@ static bool read_heads(dflash_config *c, const tensor *q, const tensor *k, err *
     return true;
 }
 
-static bool read_sizes(dflash_config *c, const checkpoint *cp, err *e)
+static bool read_spark(dflash_config *c, const checkpoint *cp, err *e)
+{
+    const tensor *w1 = dflash_tensor(c, cp, DFLASH_W1, 0), *conf = dflash_tensor(c, cp, DFLASH_CONF, 0);
+    if (w1 && !config_int("the rank of the token pairs", w1->dim[0], 1, MAX_RANK, &c->rank, e)) return false;
+    c->conf       = conf != NULL;
+    c->conf_pairs = conf && w1 && conf->dim[0] == c->n_embd + c->rank;
+    return true;
+}
+
+static bool read_pairs(dflash_config *c, const checkpoint *cp, err *e)
+{
+    const tensor *before, *base, *conv;
+    int           n;
+    if (!require(c, cp, DFLASH_BEFORE, &before, e) || !require(c, cp, DFLASH_ATTN_BASE, &base, e) ||
+        !require(c, cp, DFLASH_ATTN_CONV, &conv, e) ||
+        !config_int("the rank of the token pairs", before->dim[0], 1, MAX_RANK, &c->rank, e) ||
+        !config_int("the taps of a convolution", base->dim[1], 1, DFLASH_MAX_TAPS, &c->n_taps, e) ||
+        !config_int("the width of a convolution's kernels", conv->dim[1], 1, MAX_WIDTH, &n, e))
+        return false;
+    int groups = n / (2 * c->n_taps);
+    if (groups < 1 || n != groups * 2 * c->n_taps || c->n_embd % groups)
+        return err_set(e, ERR_FORMAT, "kernels of width %d and %d taps do not match a width of %d", n, c->n_taps,
+                       c->n_embd);
+    c->group = c->n_embd / groups;
+    return true;
+}
+
+static bool read_common_sizes(dflash_config *c, const checkpoint *cp, err *e)
 {
     const tensor *fc, *q_norm, *q, *k, *gate;
     return require(c, cp, DFLASH_FC, &fc, e) && require(c, cp, DFLASH_Q_NORM, &q_norm, e) &&
@@ -159,6 +203,12 @@ static bool read_sizes(dflash_config *c, const checkpoint *cp, err *e)
            config_int("the width", fc->dim[1], 8, MAX_WIDTH, &c->n_embd, e) &&
            config_int("the head size", q_norm->dim[0], 8, 1024, &c->head_dim, e) && read_heads(c, q, k, e) &&
            config_int("the inner width", gate->dim[1], 1, MAX_WIDTH, &c->n_ff, e);
+}
+
+bool dflash_read_sizes(dflash_config *c, const checkpoint *cp, err *e)
+{
+    if (!read_common_sizes(c, cp, e)) return false;
+    return c->kind == DFLASH_SPARK ? read_spark(c, cp, e) : c->kind == DFLASH_2 ? read_pairs(c, cp, e) : true;
 }
 
 /* --- GGUF ---------------------------------------------------------------------------------------*/
@@ -201,7 +251,7 @@ static bool g_captures(dflash_config *c, const checkpoint *cp, err *e)
     for (uint64_t i = 0; i < v->n; i++) {
         int64_t id;
         if (!gguf_item_int(v, i, &id)) return err_set(e, ERR_FORMAT, "%s is not a list of integers", key);
-        if (!config_int(key, id, inputs, 1 << 16, &c->capture[i], e)) return false;
+        if (!config_int(key, id, inputs && c->kind == DFLASH_1, 1 << 16, &c->capture[i], e)) return false;
         c->capture[i] -= inputs;
     }
     c->n_captures = (int)v->n;
@@ -226,7 +276,7 @@ static bool g_window(dflash_config *c, const checkpoint *cp, err *e)
     char              key[DFLASH_NAME_MAX];
     const gguf_value *v = find_key(cp, "attention.sliding_window_pattern", key);
     int64_t           x = 0;
-    if (!g_int(cp, "attention.sliding_window", 0, 0, MAX_CONTEXT, &c->window, e)) return false;
+    if (!g_int(cp, "attention.sliding_window", 0, 0, DFLASH_MAX_CONTEXT, &c->window, e)) return false;
     if (!c->window) return true;
     bool list = v && v->type == GGUF_ARRAY;
     if (list && v->n < (uint64_t)c->n_layers)
@@ -240,16 +290,29 @@ static bool g_window(dflash_config *c, const checkpoint *cp, err *e)
     return true;
 }
 
-/* attention.causal false means "not everywhere": sliding layers are causal in any case. */
+/* attention.causal false means "not everywhere": sliding layers of DFlash and DSpark are causal all the same, unless
+ * attention.sliding_causal, a key of our own, is false. */
 static bool g_causal(dflash_config *c, const checkpoint *cp, err *e)
 {
     char              key[DFLASH_NAME_MAX];
     const gguf_value *v  = find_key(cp, "attention.causal", key);
-    bool              on = false;
+    bool              on = false, sliding = c->kind != DFLASH_2;
     if (v && !gguf_bool(v, &on)) return err_set(e, ERR_FORMAT, "%s is neither true nor false", key);
-    c->causal_sliding = true;
+    v = find_key(cp, "attention.sliding_causal", key);
+    if (v && !gguf_bool(v, &sliding)) return err_set(e, ERR_FORMAT, "%s is neither true nor false", key);
+    c->causal_sliding = sliding || on;
     c->causal_full    = on;
     return true;
+}
+
+static bool g_yarn(dflash_config *c, const checkpoint *cp, err *e)
+{
+    dflash_yarn *y = &c->yarn;
+    return g_real(cp, "rope.scaling.factor", 1, 1, 1e6, &y->factor, e) &&
+           g_int(cp, "rope.scaling.original_context_length", CONFIG_REQUIRED, 1, DFLASH_MAX_CONTEXT, &y->original, e) &&
+           g_real(cp, "rope.scaling.yarn_beta_fast", 32, 0, 1e6, &y->fast, e) &&
+           g_real(cp, "rope.scaling.yarn_beta_slow", 1, 0, 1e6, &y->slow, e) &&
+           g_real(cp, "rope.scaling.attn_factor", 0.1 * log(y->factor) + 1, 0, 1e6, &y->attention, e);
 }
 
 static bool g_rope(dflash_config *c, const checkpoint *cp, err *e)
@@ -257,15 +320,17 @@ static bool g_rope(dflash_config *c, const checkpoint *cp, err *e)
     char              key[DFLASH_NAME_MAX];
     const gguf_value *v = find_key(cp, "rope.scaling.type", key);
     str               s = {0};
-    double            base;
+    double            base, part;
     int               n_rot;
-    if (v && !(gguf_str(v, &s) && str_is(s, "none")))
-        return err_set(e, ERR_FORMAT, "%s is '%.*s', and only drafters without rope scaling are supported", key,
-                       STR_ARG(s));
+    if (v && !(gguf_str(v, &s) && (str_is(s, "none") || str_is(s, "yarn"))))
+        return err_set(e, ERR_FORMAT, "%s is '%.*s', expected none or yarn", key, STR_ARG(s));
+    if (v && str_is(s, "yarn") && !g_yarn(c, cp, e)) return false;
     if (!g_int(cp, "rope.dimension_count", c->head_dim, 1, MAX_WIDTH, &n_rot, e) ||
+        !g_real(cp, "rope.partial_rotary_factor", 1, 0, 1, &part, e) ||
         !g_real(cp, "dflash.backbone_rotary_base", 1e6, 1, 1e12, &base, e) ||
         !g_real(cp, "rope.freq_base", base, 1, 1e12, &c->theta, e))
         return false;
+    c->rope_part = c->gemma ? part : 1; /* a key of our own */
     return n_rot == c->head_dim ||
            err_set(e, ERR_FORMAT, "rope rotates %d of %d dimensions of a head, which is not supported", n_rot,
                    c->head_dim);
@@ -274,15 +339,32 @@ static bool g_rope(dflash_config *c, const checkpoint *cp, err *e)
 static bool g_vocab(dflash_config *c, const checkpoint *cp, err *e)
 {
     const gguf_value *tokens = gguf_find(cp->gguf, "tokenizer.ggml.tokens");
-    int64_t           n      = tokens && tokens->type == GGUF_ARRAY && tokens->n <= MAX_VOCAB ? (int64_t)tokens->n : 0;
-    return g_int(cp, "vocab_size", n, 2, MAX_VOCAB, &c->n_vocab, e);
+    int64_t n = tokens && tokens->type == GGUF_ARRAY && tokens->n <= DFLASH_MAX_VOCAB ? (int64_t)tokens->n : 0;
+    return g_int(cp, "vocab_size", n, 2, DFLASH_MAX_VOCAB, &c->n_vocab, e);
 }
 
-static bool g_anchor(const checkpoint *cp, err *e)
+/* Finds the kind by its tensors, and by the layout of the block, which only DSpark files state. */
+static bool g_kind(dflash_config *c, const checkpoint *cp, err *e)
 {
-    char key[DFLASH_NAME_MAX];
-    bool on = false;
-    return !gguf_bool(find_key(cp, "sample_from_anchor", key), &on) || !on || refuse_config("DSpark", str_of(key), e);
+    char              key[DFLASH_NAME_MAX];
+    const gguf_value *v = find_key(cp, "sample_from_anchor", key);
+    bool              on, spark = dflash_tensor(c, cp, DFLASH_W1, 0) != NULL;
+    if (v && !gguf_bool(v, &on)) return err_set(e, ERR_FORMAT, "%s is neither true nor false", key);
+    if (!v) on = spark;
+    c->kind     = spark || on ? DFLASH_SPARK : dflash_tensor(c, cp, DFLASH_BEFORE, 0) ? DFLASH_2 : DFLASH_1;
+    c->anchored = on;
+    c->gemma    = c->kind == DFLASH_SPARK && dflash_tensor(c, cp, DFLASH_POST_FF, 0);
+    c->k_is_v   = c->gemma && !dflash_tensor(c, cp, DFLASH_V, 0);
+    return true;
+}
+
+/* DFlash's embeddings are scaled as the target's, unless the file says otherwise. */
+static bool g_scales(dflash_config *c, const checkpoint *cp, err *e)
+{
+    double embed = c->gemma ? sqrt(c->n_embd) : c->kind == DFLASH_1 ? 0 : 1;
+    return g_real(cp, "embedding_scale", embed, 0, 1e6, &c->embed_scale, e) &&
+           g_real(cp, "logit_scale", 1, -1e6, 1e6, &c->logit_scale, e) &&
+           g_real(cp, "final_logit_softcapping", c->kind == DFLASH_1 ? -1 : 0, 0, 1e6, &c->softcap, e);
 }
 
 static bool from_gguf(dflash_config *c, const checkpoint *cp, err *e)
@@ -291,148 +373,21 @@ static bool from_gguf(dflash_config *c, const checkpoint *cp, err *e)
     c->layout         = str_is(arch, "dflash") ? DFLASH_LLAMA : str_is(arch, "dflash-draft") ? DFLASH_IK : DFLASH_LUCE;
     c->own_embed      = true;
     const char *block = c->layout == DFLASH_LLAMA ? "block_size" : "dflash.block_size";
-    return g_anchor(cp, e) && g_int(cp, "block_count", CONFIG_REQUIRED, 1, DFLASH_MAX_LAYERS, &c->n_layers, e) &&
-           read_sizes(c, cp, e) && g_vocab(c, cp, e) && g_int(cp, "context_length", 0, 1, MAX_CONTEXT, &c->n_ctx, e) &&
-           g_int(cp, block, DEFAULT_BLOCK, 2, DFLASH_MAX_BLOCK, &c->block, e) &&
-           g_mask(c, cp, (c->n_vocab ? c->n_vocab : MAX_VOCAB) - 1, e) && g_captures(c, cp, e) && g_window(c, cp, e) &&
-           g_causal(c, cp, e) && g_rope(c, cp, e) &&
-           g_real(cp, "attention.layer_norm_rms_epsilon", 1e-6, 0, 1, &c->eps, e) &&
-           g_real(cp, "final_logit_softcapping", -1, 0, 1e6, &c->softcap, e);
-}
-
-/* --- Hugging Face -------------------------------------------------------------------------------*/
-static bool h_captures(dflash_config *c, const json_value *dflash, err *e)
-{
-    const json_value *ids = hf_present(dflash, "target_layer_ids");
-    if (!ids) return true;
-    if (ids->kind != JSON_ARRAY || ids->n < 1 || ids->n > DFLASH_MAX_CAPTURES)
-        return err_set(e, ERR_FORMAT, "dflash_config.target_layer_ids is not a list of 1 to %d layers",
-                       DFLASH_MAX_CAPTURES);
-    for (size_t i = 0; i < ids->n; i++) {
-        if (ids->item[i].kind != JSON_INT)
-            return err_set(e, ERR_FORMAT, "dflash_config.target_layer_ids[%zu] is not an integer", i);
-        if (!config_int("an entry of dflash_config.target_layer_ids", ids->item[i].i, 0, 1 << 16, &c->capture[i], e))
-            return false;
-    }
-    c->n_captures = (int)ids->n;
-    return true;
-}
-
-static bool is_false(const json_value *o, const char *key)
-{
-    const json_value *v = hf_present(o, key);
-    return v && v->kind == JSON_BOOL && !v->b;
-}
-
-/* Reads which layers slide: layer_types, else use_swa. use_sliding_window false disables the window. */
-static bool h_window(dflash_config *c, const json_value *o, const json_value *dflash, err *e)
-{
-    bool any = false, all = hf_bool(dflash, "use_swa");
-    if (hf_present(o, "layer_types") && !hf_layer_types(o, c->n_layers, c->sliding, e)) return false;
-    for (int l = 0; l < c->n_layers; l++) any |= c->sliding[l];
-    bool off = is_false(o, "use_sliding_window") && !all;
-    for (int l = 0; l < c->n_layers; l++) c->sliding[l] = !off && (any ? c->sliding[l] : all);
-    if (off || (!any && !all)) return true;
-    const json_value *own = hf_present(dflash, "swa_window_size");
-    return hf_int(own ? dflash : o, own ? "swa_window_size" : "sliding_window", CONFIG_REQUIRED, 1, MAX_CONTEXT,
-                  &c->window, e);
-}
-
-static bool h_causal(dflash_config *c, const json_value *o, const json_value *dflash, err *e)
-{
-    const json_value *top = hf_present(o, "is_causal"), *v = top ? top : hf_present(dflash, "causal");
-    if (v && v->kind != JSON_BOOL)
-        return err_set(e, ERR_FORMAT, "%s is neither true nor false", top ? "is_causal" : "dflash_config.causal");
-    c->causal_full    = v ? v->b : false;
-    c->causal_sliding = v ? v->b : true;
-    return true;
-}
-
-/* Returns whether the rope scaling is "default", under either of its key names. */
-static bool h_rope_kind(const json_value *rope, const char *name, err *e)
-{
-    static const char *const keys[] = {"rope_type", "type"};
-    for (size_t i = 0; i < COUNT(keys); i++) {
-        const json_value *v = hf_present(rope, keys[i]);
-        if (v && !(v->kind == JSON_STRING && str_is(v->s, "default")))
-            return err_set(e, ERR_FORMAT, "%s.%s is not default but '%.*s': scaled ropes are not supported", name,
-                           keys[i], STR_ARG(v->s));
-    }
-    if (hf_present(rope, "full_attention") || hf_present(rope, "sliding_attention"))
-        return err_set(e, ERR_FORMAT, "%s differ by the kind of layer, which is not supported", name);
-    return true;
-}
-
-static bool h_rope(dflash_config *c, const json_value *o, err *e)
-{
-    const json_value *rope = hf_present(o, "rope_parameters"), *old = hf_present(o, "rope_scaling");
-    double            part, part_top;
-    if (!h_rope_kind(rope, "rope_parameters", e) || !h_rope_kind(old, "rope_scaling", e) ||
-        !hf_real(o, "partial_rotary_factor", 1, 0, 1, &part_top, e) ||
-        !hf_real(rope, "partial_rotary_factor", part_top, 0, 1, &part, e) ||
-        !hf_real(hf_present(rope, "rope_theta") ? rope : o, "rope_theta", 1e6, 1, 1e12, &c->theta, e))
-        return false;
-    return part == 1 || err_set(e, ERR_FORMAT, "partial_rotary_factor is %g, which is not supported", part);
-}
-
-/* Checks a size of the configuration against the tensor. */
-static bool h_agrees(const json_value *o, const char *key, int is, err *e)
-{
-    int said;
-    if (!hf_int(o, key, is, 0, INT32_MAX, &said, e)) return false;
-    return said == is || err_set(e, ERR_FORMAT, "%s is %d, but the tensors are made for %d", key, said, is);
-}
-
-static bool h_sizes(dflash_config *c, const checkpoint *cp, err *e)
-{
-    const json_value *o = cp->config;
-    return read_sizes(c, cp, e) && h_agrees(o, "hidden_size", c->n_embd, e) &&
-           h_agrees(o, "intermediate_size", c->n_ff, e) && h_agrees(o, "num_attention_heads", c->n_heads, e) &&
-           h_agrees(o, "num_key_value_heads", c->n_kv_heads, e) && h_agrees(o, "head_dim", c->head_dim, e);
-}
-
-/* Refuses variants of drafters that this code does not implement. */
-static bool h_refuse_unknown(const json_value *o, const json_value *dflash, err *e)
-{
-    double scale;
-    if (hf_present(o, "quantization_config"))
-        return err_set(e, ERR_FORMAT,
-                       "its weights are quantised in a way that only other engines read (quantization_config)");
-    if (hf_bool(o, "attention_bias")) return err_set(e, ERR_FORMAT, "attention_bias is true, which is not supported");
-    if (hf_bool(o, "sample_from_anchor") || hf_bool(dflash, "sample_from_anchor"))
-        return refuse_config("DSpark", STR("sample_from_anchor"), e);
-    if (!hf_real(o, "logit_scale", 1, -1e6, 1e6, &scale, e)) return false;
-    return scale == 1 || err_set(e, ERR_FORMAT, "logit_scale is %g, which is not supported", scale);
-}
-
-static bool from_dir(dflash_config *c, const checkpoint *cp, err *e)
-{
-    const json_value *o = cp->config, *dflash = hf_present(o, "dflash_config");
-    int               block;
-    if (!dflash) return config_missing("dflash_config", e);
-    c->layout    = DFLASH_DIR;
-    c->prefix    = tensor_find(cp->tensors, STR("model.fc.weight")) ? "model." : "";
-    c->own_embed = !is_false(o, "has_embed_tokens");
-    c->tied      = hf_bool(o, "tie_word_embeddings");
-    return h_refuse_unknown(o, dflash, e) &&
-           hf_int(o, "num_hidden_layers", CONFIG_REQUIRED, 1, DFLASH_MAX_LAYERS, &c->n_layers, e) &&
-           h_sizes(c, cp, e) && hf_int(o, "vocab_size", CONFIG_REQUIRED, 2, MAX_VOCAB, &c->n_vocab, e) &&
-           hf_int(o, "max_position_embeddings", 0, 0, MAX_CONTEXT, &c->n_ctx, e) &&
-           hf_int(o, "block_size", DEFAULT_BLOCK, 2, DFLASH_MAX_BLOCK, &block, e) &&
-           hf_int(dflash, "block_size", block, 2, DFLASH_MAX_BLOCK, &c->block, e) &&
-           hf_int(dflash, "mask_token_id", CONFIG_REQUIRED, 0, c->n_vocab - 1, &c->mask_id, e) &&
-           h_captures(c, dflash, e) && h_window(c, o, dflash, e) && h_causal(c, o, dflash, e) && h_rope(c, o, e) &&
-           hf_real(o, "rms_norm_eps", 1e-6, 0, 1, &c->eps, e) &&
-           (hf_present(o, "final_logit_softcapping") ? hf_real(o, "final_logit_softcapping", 0, 0, 1e6, &c->softcap, e)
-                                                     : (c->softcap = -1, true));
+    return g_kind(c, cp, e) && g_int(cp, "block_count", CONFIG_REQUIRED, 1, DFLASH_MAX_LAYERS, &c->n_layers, e) &&
+           dflash_read_sizes(c, cp, e) && g_vocab(c, cp, e) &&
+           g_int(cp, "context_length", 0, 1, DFLASH_MAX_CONTEXT, &c->n_ctx, e) &&
+           g_int(cp, block, DFLASH_DEFAULT_BLOCK, 2, DFLASH_MAX_BLOCK, &c->block, e) &&
+           g_int(cp, "selector_top_k", DEFAULT_TOP, 1, SAMPLE_TOP_MAX, &c->n_top, e) &&
+           g_mask(c, cp, (c->n_vocab ? c->n_vocab : DFLASH_MAX_VOCAB) - 1, e) && g_captures(c, cp, e) &&
+           g_window(c, cp, e) && g_causal(c, cp, e) && g_rope(c, cp, e) &&
+           g_real(cp, "attention.layer_norm_rms_epsilon", 1e-6, 0, 1, &c->eps, e) && g_scales(c, cp, e);
 }
 
 /* --- both ---------------------------------------------------------------------------------------*/
 bool dflash_config_read(dflash_config *out, const checkpoint *cp, err *e)
 {
     *out = (dflash_config){.prefix = ""};
-    return refuse_relatives(cp, e) && (cp->gguf ? from_gguf(out, cp, e) : from_dir(out, cp, e)) &&
-           check_tensors(out, cp, e);
+    return (cp->gguf ? from_gguf : dflash_read_dir)(out, cp, e) && check_tensors(out, cp, e);
 }
 
 void dflash_default_captures(int *out, int n, int n_layers)

@@ -182,7 +182,7 @@ bool dflash_add_context(dflash *m, draft_lane *l, int n, err *e)
 {
     int32_t len = kv_seq_len(l->seq);
     if (!kv_seq_grow(l->seq, len + n, e)) return false;
-    for (int i = 0; i < n; i++) dflash_add_row(m, l, 0, len + i, len + i);
+    for (int i = 0; i < n; i++) dflash_add_row(m, l, 0, len + i, len, len + i);
     return true;
 }
 

@@ -16,12 +16,21 @@ enum {
     MIN_CTX       = 2 * KV_PAGE, /* minimum of dflash.n_ctx */
     DEFAULT_CTX   = 4096,        /* for files without a trained length */
     MAX_TRAINED   = 32768, /* a larger max_position_embeddings is the target's, not the drafter's trained length */
-    PER_LAYER     = 11,    /* tensors of a layer */
+    PER_LAYER     = 17,    /* tensors of a layer, at most */
 };
 
+/* A convolution around a sublayer (DFlash-2). */
 typedef struct {
-    weight *q, *k, *v, *o, *gate, *up, *down;
-    dev     n_in, n_q, n_k, n_ff; /* weights of the norms N_in, N_q, N_k, N_ff of dflash.c */
+    weight *kernel; /* makes each row's part of both kernels */
+    dev     base;   /* [2][n_taps][n_embd]: of the input, of the output */
+} layer_conv;
+
+typedef struct {
+    weight    *q, *k, *v, *o, *gate, *up, *down; /* v NULL: it is k */
+    dev        n_in, n_q, n_k, n_ff;             /* weights of the norms N_in, N_q, N_k, N_ff of dflash.c */
+    dev        n_after_attn, n_after_ff;         /* layers like Gemma 4's */
+    float      scale;
+    layer_conv attn_conv, ff_conv;
 } layer;
 
 /* The rows of one pass, uploaded in one piece. */
@@ -33,22 +42,41 @@ typedef struct {
     int32_t root[MAX_ROWS];         /* above all slots that the row attends to */
     int32_t last_full[MAX_ROWS];    /* last slot attended to in full layers, */
     int32_t last_sliding[MAX_ROWS]; /* and in sliding ones */
+    int32_t place[MAX_ROWS];        /* index in its block */
     int     n;
 } block_rows;
 
+/* Scratch for picking tokens from left to right: [HEAD_ROWS][n] floats unless noted. */
+typedef struct {
+    dev prev;        /* int32 [MAX_ROWS]: the last token of each job of the pass */
+    dev id;          /* int32 [HEAD_ROWS]: those of the jobs of a round */
+    dev row;         /* [rank]: their rows of W1 or of the codebook */
+    dev middle;      /* [rank]: DFlash-2: the part of the state, of all rows */
+    dev few, logits; /* [n_few], [n_vocab]: logits of a round */
+    dev params;      /* sample_params [HEAD_ROWS]: for the likeliest candidates */
+    dev top;         /* token_logprob [HEAD_ROWS][n_top] */
+    dev top_id;      /* int32 [HEAD_ROWS * n_top] */
+    dev after;       /* [n_top][rank] */
+    dev conf_in;     /* [n_embd + rank] */
+    dev conf;        /* [1] */
+} pair_scratch;
+
 /* Scratch of a pass: [MAX_ROWS][n] floats unless noted. */
 typedef struct {
-    dev features; /* [MAX_ROWS][n_features]: gathered */
-    dev x, y, f;  /* [n_embd] */
-    dev q, heads; /* [n_heads * head_dim] */
-    dev k, v;     /* [n_kv_heads * head_dim] */
-    dev gate, up; /* [n_ff] */
-    dev hidden;   /* [HEAD_ROWS][n_embd]: gathered */
-    dev logits;   /* [HEAD_ROWS][n_vocab of the target] */
-    dev few;      /* [HEAD_ROWS][n_few]: logits of a reduced vocabulary */
-    dev rows;     /* block_rows */
-    dev index;    /* int32 [MAX_ROWS]: rows to gather */
-    dev moves;    /* kv_move_item [KV_PAGE] */
+    dev          features; /* [MAX_ROWS][n_features]: gathered */
+    dev          x, y, f;  /* [n_embd] */
+    dev          q, heads; /* [n_heads * head_dim] */
+    dev          k, v;     /* [n_kv_heads * head_dim] */
+    dev          gate, up; /* [n_ff] */
+    dev          hidden;   /* [HEAD_ROWS][n_embd]: gathered */
+    dev          logits;   /* [HEAD_ROWS][n_vocab of the target] */
+    dev          few;      /* [HEAD_ROWS][n_few]: logits of a reduced vocabulary */
+    dev          delta;    /* [2 n_taps n_embd / group]: kernels of a convolution */
+    dev          z;        /* [n_embd]: a convolution's result */
+    pair_scratch pairs;
+    dev          rows;  /* block_rows */
+    dev          index; /* int32 [MAX_ROWS]: rows to gather */
+    dev          moves; /* kv_move_item [KV_PAGE] */
 } scratch;
 
 /* Folding is converting features of the target to K/V of the drafter. Positions count from the first of the context,
@@ -89,11 +117,16 @@ typedef struct {
     const ops    *o;
     queue        *q;
     weight       *fc, *embed, *head; /* embed, head NULL: the target's */
-    float         embed_scale;       /* factor of its own table */
+    float         embed_scale;       /* factor of its own table, or of the target's embeddings */
     float         softcap;           /* 0: none */
-    int           n_few;             /* rows of its own head with a reduced vocabulary; 0: all tokens */
-    dev           d2t;               /* [n_few]: their ids */
-    dev           n_hidden, n_out;   /* weights of the norms after fc and after the last layer */
+    weight       *w1, *w2, *conf;    /* DSpark */
+    float         conf_bias;
+    weight       *before, *after, *middle; /* DFlash-2 */
+    bool          whole_block;             /* a pass has all rows of a block, even if fewer tokens are wanted */
+    float         attention_scale;
+    int           n_few;           /* rows of its own head with a reduced vocabulary; 0: all tokens */
+    dev           d2t;             /* [n_few]: their ids */
+    dev           n_hidden, n_out; /* weights of the norms after fc and after the last layer */
     rope_params   rope;
     layer        *layers;
     scratch       s;
@@ -168,13 +201,30 @@ bool dflash_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, e
 void dflash_warm(drafter *d, kv_pool *kv);
 /* Uploads the rows of the pass, and padding up to n_rows; full layers use the result as it is. */
 step_rows dflash_upload_rows(dflash *m, int n_rows);
-/* Adds a row at `slot` to the pass. It sees slots up to `end`, or to its own where the layer is causal. */
-void dflash_add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot, int32_t end);
+/* Adds a row at `slot` to the pass, in a block that starts at slot `first`. It sees slots up to `end`, or to its own
+ * where the layer is causal. */
+void dflash_add_row(dflash *m, const draft_lane *l, int32_t token, int32_t slot, int32_t first, int32_t end);
 /* Enqueues k = rope(N_k(Wk x)) and v = Wv x of layer l, stored in the pages. */
 void dflash_store_kv(dflash *m, int l, dev x, const step_rows *r);
 /* Enqueues the recorded graph of a pass over n_rows rows, which starts from x. Returns false when the caller must
  * enqueue it op by op. */
 bool dflash_replay(dflash *m, dev x, int n_rows);
+
+/* Return the draft tokens of the job, the rows of its block, and the rows of a block before the first that drafts. */
+int dflash_wanted(const dflash *m, const draft_job *job);
+int dflash_block_rows(const dflash *m, const draft_job *job);
+int dflash_lead(const dflash *m);
+/* Computes the logits [n][n_vocab, or n_few] of n <= HEAD_ROWS states, with the softcap if `cap` is not 0. */
+void dflash_project(dflash *m, dev logits, dev hidden, int n, float cap);
+/* Copies the rows of the pass's states to s.hidden, n <= HEAD_ROWS. */
+void dflash_gather(dflash *m, const int32_t *row, int n);
+/* Expands logits of a reduced vocabulary. */
+void dflash_expand(dflash *m, dev logits, dev few, int n);
+
+/* --- dflash_pairs.c: drafts of tokens that depend on the token before ------------------------------*/
+/* Picks the draft tokens of the jobs of a pass from left to right, and fills in the kept rows if `keep` is set. */
+bool dflash_pick_pairs(dflash *m, draft_job *const *jobs, int n_jobs, bool keep, err *e);
+bool dflash_pairs_init(dflash *m, err *e); /* allocates the scratch */
 
 /* --- dflash_kept.c: features that ended requests leave; drafter.begin and drafter.end -------------*/
 void dflash_begin(drafter *d, draft_lane *l, const draft_text *t);

@@ -11,7 +11,7 @@
 static bool is_dflash(const checkpoint *c)
 {
     if (c->gguf) return str_is(model_arch(c), "dflash") || str_ends(model_arch(c), "dflash-draft");
-    return json_get(c->config, "dflash_config") != NULL;
+    return dflash_dir_matches(c->config);
 }
 
 static bool is_assistant(const checkpoint *c)
@@ -66,7 +66,8 @@ bool drafter_open(drafter **out, target *t, const checkpoint *c, const drafter_o
     int k = drafter_kind_of(c);
     *out  = NULL;
     if (k < 0)
-        return err_set(e, ERR_INPUT, "'%.*s' is neither a DFlash drafter nor has an MTP head", STR_ARG(model_arch(c)));
+        return err_set(e, ERR_INPUT, "'%.*s' is neither a DFlash or DSpark drafter nor has an MTP head",
+                       STR_ARG(model_arch(c)));
     return drafter_kinds[k].open(out, t, c, opt, e);
 }
 

@@ -40,6 +40,9 @@ typedef struct {
     int           n; /* draft tokens made; fewer than wanted, or 0 */
     int32_t       token[DRAFT_MAX];
     token_logprob top[DRAFT_MAX][DRAFT_TOP_MAX]; /* top[i][0] is token[i], when n_top > 0 */
+    /* confidence[i] estimates the probability that token[i] is accepted, given that those before it are; of drafters
+     * with `confident` */
+    float confidence[DRAFT_MAX];
 } draft_job;
 
 /* The rows of the target's last step that were committed, in order. */
@@ -66,6 +69,7 @@ struct drafter {
     target      *t;
     int          max_draft;   /* maximum of draft tokens per draft */
     bool         one_pass;    /* one pass makes all draft tokens independently, so they can form a tree */
+    bool         confident;   /* fills in draft_job.confidence */
     int          trained_ctx; /* positions of its training; 0: not known */
     size_t       weight_bytes;
     int64_t      n_folded; /* rows of the target converted to its own K/V so far */
@@ -102,9 +106,12 @@ struct drafter {
     void (*need)(const drafter *d, kv_need *n, int32_t n_pos); /* adds the pages of a request of n_pos positions */
 
     /* For `tandem draft` and tests: states of the first job of the last draft. DFlash: all rows of the block, the
-     * anchor first; MTP: one row per draft token. */
-    dev draft_hidden, draft_logits; /* [rows][n_embd of the drafter or target], [rows][n_vocab] before any softcap */
+     * anchor first, and logits before any softcap. DSpark and DFlash-2: the same states, but logits of the rows with a
+     * draft token, after the softcap; DSpark's with the bias of the token before. MTP: one row per draft token. */
+    dev draft_hidden, draft_logits; /* [rows][n_embd of the drafter or target], [rows][n_vocab] */
     int n_draft_hidden;             /* floats in a row of draft_hidden */
+    int n_lead;                     /* rows of draft_logits before that of the first draft token */
+    int n_hidden_rows;              /* rows of draft_hidden; 0: as many as of draft_logits */
 };
 
 typedef struct {

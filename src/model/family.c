@@ -39,7 +39,11 @@ const model_family *family_of_arch(str arch)
     return NULL;
 }
 
-const model_family *family_of(const checkpoint *c) { return family_of_arch(model_arch(c)); }
+/* The config.json of some drafters is a copy of the target's. */
+const model_family *family_of(const checkpoint *c)
+{
+    return !c->gguf && dflash_dir_matches(c->config) ? NULL : family_of_arch(model_arch(c));
+}
 
 void family_put_titles(buf *out)
 {

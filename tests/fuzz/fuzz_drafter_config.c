@@ -40,8 +40,11 @@ static void check_dflash(const dflash_config *c)
     assert(c->n_layers >= 1 && c->n_layers <= DFLASH_MAX_LAYERS && c->n_vocab >= 2 && c->n_ctx >= 0);
     assert(c->block >= 2 && c->block <= DFLASH_MAX_BLOCK && c->mask_id >= 0 && c->mask_id < c->n_vocab);
     assert(c->n_captures >= 0 && c->n_captures <= DFLASH_MAX_CAPTURES);
-    for (int i = 0; i < c->n_captures; i++) assert(c->capture[i] >= 0 && c->capture[i] <= 1 << 16);
+    for (int i = 0; i < c->n_captures; i++)
+        assert(c->capture[i] >= (c->kind == DFLASH_SPARK ? -1 : 0) && c->capture[i] <= 1 << 16);
     for (int l = 0; l < c->n_layers; l++) assert(!c->sliding[l] || c->window >= 1);
+    assert(c->rope_part >= 0 && c->rope_part <= 1 && c->embed_scale >= 0 && c->yarn.factor >= 0);
+    assert(dflash_max_tokens(c) >= 1 && dflash_max_tokens(c) <= c->block && c->n_top <= 64);
     assert(c->theta >= 1 && c->eps >= 0 && c->eps <= 1 && (c->softcap == -1 || c->softcap >= 0));
 }
 

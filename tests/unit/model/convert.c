@@ -401,11 +401,13 @@ TEST(convert_refuses_with_a_sentence)
         {"gemma4-moe-assistant", "\"backbone_hidden_size\": 128", "\"backbone_hidden_size\": 130",
          "'pre_projection.weight' has shape [256, 64, 1, 1], expected [260, 64, 1, 1]"},
         {"gemma4-moe-assistant", "\"backbone_hidden_size\": 128,", "", "backbone_hidden_size is missing"},
-        {"gemma4-moe-dflash", "DFlashDraftModel", "DFlash2DraftModel", "this is a DFlash-2 drafter"},
+        {"gemma4-moe-dflash", "DFlashDraftModel", "DFlash2DraftModel",
+         "'candidate_selector.predecessor_codebook' is missing"},
         {"gemma4-moe-dflash", "\"mask_token_id\": 4", "\"mask_token_id\": 512", "mask_token_id is 512"},
         {"gemma4-moe-dflash", "\"target_layer_ids\": [", "\"target_layer_ids\": [-1,", "is -1, expected 0"},
         {"gemma4-moe-dflash", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2", "layer_types"},
-        {"gemma4-moe-dflash", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", "rope_type is not default"},
+        {"gemma4-moe-dflash", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"",
+         "factor of rope_type yarn is missing"},
         {"gemma4-moe-dflash", "\"intermediate_size\": 256", "\"intermediate_size\": 128", "intermediate_size is 128"},
     };
     unlink(out_path());

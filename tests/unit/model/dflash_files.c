@@ -316,16 +316,24 @@ static void check_refused(test_case *t, rig *g, const char *path, const char *wa
 TEST(dflash_refuses_configurations)
 {
     static const char *const edit[][3] = {
-        {"DFlashDraftModel", "DFlash2DraftModel", "a DFlash-2 drafter"},
-        {"DFlashDraftModel", "Qwen3DSparkModel", "a DSpark drafter"},
+        {"DFlashDraftModel", "DFlash2DraftModel", "candidate_selector.predecessor_codebook' is missing"},
+        {"DFlashDraftModel", "LagunaDFlashModel", "a Laguna drafter"},
+        {"DFlashDraftModel\"", "Qwen3DSparkModel\"], \"markov_rank\": 16, \"x\": [\"\"",
+         "markov_rank is 16, but the tensors are made for 0"},
+        {"DFlashDraftModel\"", "Qwen3DSparkModel\"], \"markov_head_type\": \"gated\", \"x\": [\"\"",
+         "markov_head_type is 'gated'"},
+        {"DFlashDraftModel\"", "Gemma4DSparkModel\"", "sliding layers like Gemma 4's are not supported"},
         {"\"mask_token_id\": 4", "\"mask_token_id\": 512", "mask_token_id is 512"},
         {"\"vocab_size\": 512", "\"vocab_size\": 600", "its vocabulary has 600 tokens, the target's 512"},
         {"\"target_layer_ids\": [\n   0", "\"target_layer_ids\": [\n   6", "the output of layer 6, the target has 6"},
         {"\"target_layer_ids\": [\n   0", "\"target_layer_ids\": [\n   2, 0",
          "layers of the target have a width of 128 each"},
         {"\"target_layer_ids\": [\n   0", "\"target_layer_ids\": [\n   0.5", "is not an integer"},
-        {"\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", "not default but 'yarn'"},
-        {"\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", "scaled ropes"},
+        {"\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", "factor of rope_type yarn is missing"},
+        {"\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}",
+         "rope_scaling.type is 'linear', expected default or yarn"},
+        {"\"rope_type\": \"default\"", "\"rope_type\": \"yarn\", \"factor\": 0.5", "factor is 0.5"},
+        {"\"rope_type\": \"default\"", "\"rope_type\": \"yarn\", \"factor\": 2, \"mscale\": 1", "mscale"},
         {"\"rope_theta\": 1000000.0", "\"rope_theta\": 0", "rope_theta is 0"},
         {"\"rope_theta\": 1000000.0", "\"rope_theta\": -1e6", "rope_theta is -1e+06"},
         {"\"rope_theta\": 1000000.0", "\"rope_theta\": 1e6, \"partial_rotary_factor\": 0.5", "partial_rotary_factor"},
@@ -333,9 +341,13 @@ TEST(dflash_refuses_configurations)
         {"\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},
         {"\"block_size\": 8", "\"block_size\": 1", "block_size is 1"},
         {"\"head_dim\": 64", "\"head_dim\": 32", "head_dim is 32"},
-        {"\"use_cache\": true", "\"logit_scale\": 0.5", "logit_scale"},
+        {"\"use_cache\": true", "\"logit_scale\": 1e9", "logit_scale"},
         {"\"use_cache\": true", "\"is_causal\": 1", "is_causal"},
-        {"\"use_cache\": true", "\"sample_from_anchor\": true", "a DSpark drafter"},
+        {"\"use_cache\": true", "\"sample_from_anchor\": 1", "sample_from_anchor is neither"},
+        {"\"use_cache\": true",
+         "\"sample_from_anchor\": true, \"speculators_config\": {\"proposal_methods\": "
+         "[{\"speculative_tokens\": 7}]}",
+         "speculative_tokens is 7, but a block of 8 rows drafts 8"},
     };
     rig   g;
     parts p;
@@ -357,9 +369,12 @@ TEST(dflash_refuses_tensors)
         tensor      x;
         const char *want;
     } extra[] = {
-        {0, "layers.0.attention_conv.base_kernel", shaped(QUANT_F32, 8, 1, zero), "a DFlash-2 drafter"},
-        {0, "candidate_selector.hidden_projection.weight", shaped(QUANT_F32, 8, 1, zero), "a DFlash-2 drafter"},
-        {0, "markov_w1.weight", shaped(QUANT_F32, 8, 1, zero), "a DSpark drafter"},
+        {0, "layers.0.attention_conv.base_kernel", shaped(QUANT_F32, 8, 1, zero), "is not part of a DFlash drafter"},
+        {0, "candidate_selector.hidden_projection.weight", shaped(QUANT_F32, 8, 1, zero),
+         "is not part of a DFlash drafter"},
+        {0, "candidate_selector.predecessor_codebook", shaped(QUANT_F32, 8, 1, zero),
+         "'layers.0.attention_conv.base_kernel' is missing"},
+        {0, "markov_head.markov_w1.weight", shaped(QUANT_F32, 8, 1, zero), "has shape"},
         {0, "layers.0.self_attn.q_proj.bias", shaped(QUANT_F32, 8, 1, zero), "is not part of a DFlash drafter"},
         {0, "layers.3.mlp.up_proj.weight", shaped(QUANT_F32, 8, 1, zero), "is not part of a DFlash drafter"},
         {DFLASH_EMBED, NULL, shaped(QUANT_F32, 128, 500, zero),
@@ -397,18 +412,20 @@ TEST(dflash_refuses_tensors)
 static void yarn(gguf_writer *w) { gguf_put_str(w, "dflash.rope.scaling.type", STR("yarn")); }
 static void half_rope(gguf_writer *w) { gguf_put_u32(w, "dflash.rope.dimension_count", 32); }
 static void other_vocab(gguf_writer *w) { gguf_put_u32(w, "dflash.vocab_size", 513); }
-static void anchor(gguf_writer *w) { gguf_put_bool(w, "dflash.sample_from_anchor", true); }
+static void anchor(gguf_writer *w) { gguf_put_u32(w, "dflash.sample_from_anchor", 3); }
+static void linear(gguf_writer *w) { gguf_put_str(w, "dflash.rope.scaling.type", STR("linear")); }
 
 TEST(dflash_refuses_keys)
 {
     rig   g;
     parts p;
     if (!dflash_rig_target(t, &g, "gemma4-moe", "cpu") || !take_apart(t, &p, "gemma4-moe")) return;
-    check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, yarn), "rope.scaling.type is 'yarn'");
+    check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, yarn), "original_context_length is missing");
+    check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, linear), "rope.scaling.type is 'linear'");
     check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, half_rope),
                   "rope rotates 32 of 64 dimensions of a head");
     check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, other_vocab), "its vocabulary has 513 tokens");
-    check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, anchor), "a DSpark drafter");
+    check_refused(t, &g, write_gguf(t, &p, "dflash", DFLASH_LLAMA, anchor), "sample_from_anchor is neither");
     dflash_config c     = p.c;
     const double  bad[] = {NAN, INFINITY, 0, -1};
     for (size_t i = 0; i < COUNT(bad); i++) {

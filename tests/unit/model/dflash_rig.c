@@ -45,15 +45,20 @@ bool dflash_rig_model(test_case *t, rig *g, const char *path, const char *device
     return true;
 }
 
-bool dflash_rig_target(test_case *t, rig *g, const char *name, const char *device)
+bool dflash_rig_target_of(test_case *t, rig *g, const char *name, const char *kind, const char *device)
 {
     err  e = {0};
     char dir[256], file[256];
     *g = (rig){0};
     snprintf(dir, sizeof dir, "tests/golden/%s", name);
-    snprintf(file, sizeof file, "tests/golden/%s-dflash/golden.safetensors", name);
+    snprintf(file, sizeof file, "tests/golden/%s-%s/golden.safetensors", name, kind);
     return CHECK_OK(safetensors_open(&g->ref, test_path(file), &e), e) &&
            dflash_rig_model(t, g, test_path(dir), device);
+}
+
+bool dflash_rig_target(test_case *t, rig *g, const char *name, const char *device)
+{
+    return dflash_rig_target_of(t, g, name, "dflash", device);
 }
 
 void dflash_rig_close(rig *g)
@@ -136,9 +141,10 @@ static void download_rows(rig *g, drafted *r)
 {
     const target *m = g->m;
     size_t        B = (size_t)r->block, H = (size_t)g->d->n_draft_hidden, V = (size_t)m->n_vocab;
-    r->hidden = xnew_n(float, B *H);
-    r->logits = xnew_n(float, B *V);
-    m->o->download(m->q, r->hidden, g->d->draft_hidden, B * H * sizeof(float));
+    size_t        rows = g->d->n_hidden_rows ? (size_t)g->d->n_hidden_rows : B;
+    r->hidden          = xnew_n(float, rows *H);
+    r->logits          = xnew_n(float, B *V);
+    m->o->download(m->q, r->hidden, g->d->draft_hidden, rows * H * sizeof(float));
     m->o->download(m->q, r->logits, g->d->draft_logits, B * V * sizeof(float));
     m->o->sync(m->q);
 }
@@ -146,7 +152,7 @@ static void download_rows(rig *g, drafted *r)
 drafted dflash_rig_draft(test_case *t, rig *g, int lane, const text *x)
 {
     err     e = {0};
-    drafted r = {.job = dflash_rig_job(g, lane, x), .block = g->d->max_draft + 1};
+    drafted r = {.job = dflash_rig_job(g, lane, x), .block = g->d->max_draft + g->d->n_lead};
     CHECK_OK(g->d->draft(g->d, g->kv, (draft_job *[]){&r.job}, 1, &e), e);
     CHECK_INT(r.job.n, r.job.n_want);
     download_rows(g, &r);

@@ -24,8 +24,8 @@ typedef struct {
 
 typedef struct {
     draft_job job;
-    float    *hidden, *logits; /* [block][H], [block][V]; of the first job */
-    int       block;
+    float    *hidden, *logits; /* [rows of the block][H], [block][V]; of the first job */
+    int       block;           /* rows of logits */
 } drafted;
 
 extern const drafter_options dflash_rig_exact; /* f32 K/V, rows kept */
@@ -33,7 +33,9 @@ extern const drafter_options dflash_rig_exact; /* f32 K/V, rows kept */
 /* name: of a golden target, whose drafter is beside it. A rig that failed to open may be closed. */
 bool dflash_rig_open(test_case *t, rig *g, const char *name, const char *device);
 bool dflash_rig_target(test_case *t, rig *g, const char *name, const char *device); /* without the drafter */
-bool dflash_rig_model(test_case *t, rig *g, const char *path, const char *device);  /* any target, into a zeroed rig */
+/* kind: what follows the name of the drafter's directory, such as "dspark". */
+bool dflash_rig_target_of(test_case *t, rig *g, const char *name, const char *kind, const char *device);
+bool dflash_rig_model(test_case *t, rig *g, const char *path, const char *device); /* any target, into a zeroed rig */
 bool dflash_rig_drafter(test_case *t, rig *g, const char *path, const drafter_options *opt);
 void dflash_rig_drop(rig *g); /* the drafter alone */
 void dflash_rig_close(rig *g);

@@ -691,7 +691,7 @@ static const misfit misfits_moe[] = {
     {SET(MOE, "rope_theta", "10000.0", "-1.0"), "rope_theta is -1"},
     {SET(MOE, "intermediate_size", "128", "64"), "has shape"},
     {SET(MOE, "model_type", "\"gemma4_assistant\"", "\"gemma4_text\""),
-     "'gemma4_text' is neither a DFlash drafter nor has an MTP head"},
+     "'gemma4_text' is neither a DFlash or DSpark drafter nor has an MTP head"},
     {SET(MOE, "hidden_size_per_layer_input", "0", "8"),
      "assistants with experts or per-layer embeddings are not supported"},
     {RENAME(MOE, "pre_projection.weight", "pre_projectionXweight"), "'pre_projection.weight' is missing"},

@@ -1,6 +1,7 @@
 /* Promise 1 of a model with recurrent layers: a row's logits are the same bits however its text is divided into steps,
  * among other lanes, as a sure row, as a kept row of a chain or of a tree, and after any commit. */
 #include "backends.h"
+#include "base/file.h"
 #include "base/num.h"
 #include "kv/inside.h"
 #include "model/convert.h"
@@ -9,6 +10,9 @@
 #include "test.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { T = 70, VOCAB = 512, LANES = 6, KEPT = 40, SLOTS = 160 };
 
@@ -239,6 +243,12 @@ static const reference dflash     = {"qwen35-dense",
                                      16,
                                      0};
 
+static const reference dspark = {
+    "qwen35-dense", "qwen35-dense-dspark", "qwen35-dense-dspark/golden", "block_ids", "draft_logits", 7, 7, 0};
+/* The layout of another publisher: the anchor's row drafts nothing, one layer slides and is causal, YaRN. */
+static const reference speculators = {
+    "qwen35-dense", "qwen35-dense-dspark", "qwen35-dense-dspark/speculators", "block_ids", "draft_logits", 6, 6, 0};
+
 static const void *golden(test_case *t, const safetensors *ref, int n, const char *what, size_t *count)
 {
     char name[64];
@@ -287,6 +297,23 @@ static void compare_logits(test_case *t, const recurrent_rig *g, const drafter *
     }
 }
 
+/* Compares tokens and confidences. */
+static void compare_tokens(test_case *t, const safetensors *ref, const draft_job *job, int n_case)
+{
+    size_t      n, m;
+    const char *id = golden(t, ref, n_case, "draft_tokens", &n), *conf = golden(t, ref, n_case, "confidence", &m);
+    if (!id || !conf || !CHECK(n == (size_t)job->n && m == n)) return;
+    for (size_t i = 0; i < n; i++) {
+        int32_t token;
+        float   c;
+        memcpy(&token, id + 4 * i, 4);
+        memcpy(&c, conf + 4 * i, 4);
+        CHECK_INT(job->token[i], token);
+        CHECK_MSG(fabsf(job->confidence[i] - c) < 1e-3f, "confidence %zu is %g, expected %g", i,
+                  (double)job->confidence[i], (double)c);
+    }
+}
+
 static void check_drafts(test_case *t, recurrent_rig *g, drafter *d, const safetensors *ref, const reference *r,
                          int n_case)
 {
@@ -306,17 +333,20 @@ static void check_drafts(test_case *t, recurrent_rig *g, drafter *d, const safet
         CHECK_OK(d->lane_new(d, &job->lane, &e), e);
         draft_after(t, g, d, job, chunk[c]);
         compare_logits(t, g, d, logits, r->n_rows, drafter_kinds[d->kind].name);
+        if (d->confident) compare_tokens(t, ref, job, n_case);
         d->lane_free(d, job->lane);
         mem_free(job);
     }
 }
 
-static void check_drafter(test_case *t, const reference *r)
+/* path: of the drafter; NULL: r->dir */
+static void check_drafter_at(test_case *t, const reference *r, const char *path)
 {
     test_backend b[TEST_BACKENDS_MAX];
-    char         model[128], dir[128], file[128];
+    char         model[128], dir[512], file[128];
     snprintf(model, sizeof model, "tests/golden/%s", r->target);
     snprintf(dir, sizeof dir, "tests/golden/%s", r->dir);
+    snprintf(dir, sizeof dir, "%s", path ? path : test_path(dir));
     snprintf(file, sizeof file, "tests/golden/%s.safetensors", r->file);
     for (int i = 0, n = test_backends(b); i < n; i++) {
         recurrent_rig   g;
@@ -325,7 +355,7 @@ static void check_drafter(test_case *t, const reference *r)
         drafter        *d   = NULL;
         safetensors    *ref = NULL;
         drafter_options opt = {.max_lanes = 2, .n_ctx = 128, .kv_type = {CACHE_F32, CACHE_F32}, .keep_rows = true};
-        if (open_rig(t, &g, model, &b[i]) && CHECK_OK(checkpoint_open(&cp, test_path(dir), &e), e) &&
+        if (open_rig(t, &g, model, &b[i]) && CHECK_OK(checkpoint_open(&cp, dir, &e), e) &&
             CHECK_OK(safetensors_open(&ref, test_path(file), &e), e) &&
             CHECK_OK(drafter_open(&d, g.m, cp, &opt, &e), e) &&
             CHECK_OK(g.m->capture(g.m, d->capture_id, d->n_capture, &e), e))
@@ -337,9 +367,33 @@ static void check_drafter(test_case *t, const reference *r)
     }
 }
 
+static void check_drafter(test_case *t, const reference *r) { check_drafter_at(t, r, NULL); }
+
 TEST(qwen_mtp_golden) { check_drafter(t, &mtp); }
 TEST(qwen_expert_mtp_golden) { check_drafter(t, &expert_mtp); }
 TEST(qwen_dflash_golden) { check_drafter(t, &dflash); }
+TEST(qwen_dflash_dspark_golden) { check_drafter(t, &dspark); }
+
+TEST(qwen_dflash_speculators_golden)
+{
+    char     dir[300], link[400], from[300];
+    err      e = {0};
+    file_map config;
+    snprintf(dir, sizeof dir, "%s/drafter", test_tmp_dir());
+    mkdir(dir, 0700);
+    snprintf(from, sizeof from, "%s", test_path("tests/golden/qwen35-dense-dspark/speculators.json"));
+    if (CHECK_OK(file_map_open(&config, from, &e), e)) test_tmp_file("drafter/config.json", config.p, config.n);
+    file_map_close(&config);
+    snprintf(link, sizeof link, "%s/model.safetensors", dir);
+    unlink(link);
+    char *real = realpath(test_path("tests/golden/qwen35-dense-dspark/model.safetensors"), NULL);
+    CHECK(real && !symlink(real, link));
+    free(real);
+    check_drafter_at(t, &speculators, dir);
+    snprintf(link, sizeof link, "%s/drafter.gguf", test_tmp_dir());
+    if (CHECK_OK(convert_dir(dir, link, &(convert_options){.as_stored = true}, &e), e))
+        check_drafter_at(t, &speculators, link);
+}
 
 /* --- GGUF ---------------------------------------------------------------------------------------*/
 /* The logits of a converted model are those of the directory, but for the order of value heads in a sum. */
