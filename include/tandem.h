@@ -69,6 +69,7 @@ typedef struct {
     const char *shown;    /* reported instead of the path; NULL: the path */
     const char *quantise; /* "none", "q8_0", "q4_0"; NULL: as the settings dflash_draft_quant_* */
     int         n_ctx;    /* context of a DFlash drafter in positions; 0: its trained length */
+    int         window;   /* positions that its layers with full attention see; 0: as the setting dflash_draft_window */
     bool        lazy;     /* open it when a request first uses it */
     bool        required; /* tandem_open fails if it cannot be used, else it warns; lazy: its files are checked */
 } tandem_drafter;

@@ -122,6 +122,7 @@ typedef struct {
     str         image;           /* one more, a GGUF file in memory, and its name */
     const char *image_name;
     int         n_ctx;    /* as drafter_options.n_ctx */
+    int         window;   /* as drafter_options.window */
     int         quantise; /* index into open_draft_quants */
     bool        quantise_given;
     bool        lazy;                        /* as spec_draft_source.lazy */
@@ -134,7 +135,9 @@ typedef struct {
      .help = "DFlash drafter or MTP assistant (one of each may be given); mtp: the model's own MTP head; nano: nano's; "  \
              "auto: what lies next to the model and fits (default of run, chat, serve and daemon); none"},             \
     {.name = "draft-ctx", .kind = OPT_INT, .dest = &(f).n_ctx, .arg = "N", .min = 64, .max = 1 << 24,                  \
-     .help = "context of a DFlash drafter in positions (default: its trained length, else 4096)"},              \
+     .help = "context of a DFlash drafter in positions (default: its trained length, else 4096; DSpark: 16384)"},       \
+    {.name = "draft-window", .kind = OPT_INT, .dest = &(f).window, .arg = "N", .min = 1, .max = 1 << 24,               \
+     .help = "positions that a DFlash drafter's layers with full attention see (default: the whole context)"},         \
     {.name = "draft-quant", .kind = OPT_CHOICE, .dest = &(f).quantise, .arg = "TYPE",                                  \
      .given = &(f).quantise_given, .choices = open_draft_quants,                                                       \
      .help = "quantise drafters at load: none, q8_0 or q4_0 (default none)"},                                          \

@@ -152,6 +152,7 @@ void generate_set_drafters(tandem_options *o, const draft_options *d, tandem_dra
                                    .name     = cli_path_name(d->paths.item[i]),
                                    .quantise = d->quantise_given ? open_draft_quants[d->quantise] : NULL,
                                    .n_ctx    = d->n_ctx,
+                                   .window   = d->window,
                                    .lazy     = d->lazy};
 }
 

@@ -1,5 +1,6 @@
 #include "base/file.h"
 #include "cli/cli.h"
+#include "model/drafter.h"
 #include "model/family.h"
 #include "model/find_drafters.h"
 
@@ -8,6 +9,7 @@
 
 static struct {
     bool           tensors, keys, devices;
+    const char    *target; /* the model that a drafter is for */
     engine_options engine; /* its types of K and V are used */
 } flags = {.engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}}};
 
@@ -15,6 +17,11 @@ static const option opts[] = {
     {.name = "tensors", .kind = OPT_FLAG, .dest = &flags.tensors, .help = "list every tensor"},
     {.name = "keys", .kind = OPT_FLAG, .dest = &flags.keys, .help = "list the metadata of a GGUF file"},
     {.name = "devices", .kind = OPT_FLAG, .dest = &flags.devices, .help = "list the devices and their memory"},
+    {.name = "target",
+     .kind = OPT_STR,
+     .dest = &flags.target,
+     .arg  = "MODEL",
+     .help = "for a drafter: check whether it fits this model"},
     OPT_KV_TYPE(flags.engine, "f16"),
     OPT_KV_SLIDING(flags.engine),
     OPT_SPARSE(flags.engine),
@@ -140,6 +147,90 @@ static void print_summary(const checkpoint *cp, const model_summary *c)
     if (c->state_bytes > 0) printf("             %s of state per request\n", human(c->state_bytes, h));
 }
 
+static void print_not_runnable(void)
+{
+    printf("to run       not supported alone: only");
+    for (const model_family *const *f = model_families; *f; f++)
+        printf("%s %s", f == model_families ? "" : ",", (*f)->name);
+    printf(" text models are\n");
+}
+
+static void print_captures(const drafter_summary *d)
+{
+    printf("reads        ");
+    if (!d->n_captures) printf("layers of the target that the file does not list");
+    for (int i = 0; i < d->n_captures; i++)
+        if (d->capture[i] < 0)
+            printf("%sthe embeddings", i ? ", " : "");
+        else
+            printf("%s%d", i ? ", " : "the outputs of layers ", d->capture[i]);
+    putchar('\n');
+}
+
+static void print_lengths(const drafter_summary *d)
+{
+    if (d->window)
+        printf("window       %d, in %d of %d layers\n", d->window, d->n_sliding, d->n_layers);
+    else
+        printf("window       none\n");
+    if (d->trained_ctx)
+        printf("trained      on %d positions\n", d->trained_ctx);
+    else if (d->n_ctx)
+        printf("trained      on an unknown length: the %d positions of the file are its target's; its context is %d\n",
+               d->n_ctx, d->default_ctx);
+    else
+        printf("trained      on an unknown length; its context is %d\n", d->default_ctx);
+}
+
+/* Checks a drafter against the target at `path`, and prints the result. */
+static bool print_fit(const checkpoint *cp, const char *path, err *e)
+{
+    checkpoint   *model;
+    model_summary c;
+    err           why  = {0};
+    const char   *name = path;
+    if (!cli_resolve_model(&path, e) || !checkpoint_open(&model, path, e)) return false;
+    const model_family *f  = family_of(model);
+    bool                ok = f ? f->describe(&c, model, &flags.engine.kv.types, e)
+                               : err_set(e, ERR_INPUT, "%s is not a model that can be run", name);
+    checkpoint_close(model);
+    if (!ok) return false;
+    if (drafter_fits(cp, &(target_shape){c.n_embd, c.n_vocab, c.n_layers, c.donor}, &why))
+        printf("             it fits %s\n", name);
+    else
+        printf("             it does not fit %s: %s\n", name, why.text);
+    return true;
+}
+
+static void print_drafter(const drafter_summary *d)
+{
+    printf("drafter      %s%s: %d draft tokens from a block of %d%s\n", d->kind, d->variant, d->n_draft, d->block,
+           d->confident ? ", with their confidence" : "");
+    printf("layers       %d, width %d, %d query heads\n", d->n_layers, d->n_embd, d->n_heads);
+    print_captures(d);
+    printf("mask token   %d\n", d->mask_id);
+    print_lengths(d);
+    printf("fits         targets");
+    if (d->target_embd) printf(" of width %d", d->target_embd);
+    if (d->target_vocab) printf(" with a vocabulary of %d", d->target_vocab);
+    if (d->target_layers) printf("%s at least %d layers", d->target_vocab ? " and" : " with", d->target_layers);
+    putchar('\n');
+}
+
+/* Describes a checkpoint that is not a model of a known family: perhaps a drafter. */
+static void print_other(const checkpoint *cp)
+{
+    int             k = drafter_kind_of(cp);
+    drafter_summary d;
+    err             why = {0};
+    if (k < 0 || !drafter_kinds[k].describe)
+        print_not_runnable();
+    else if (drafter_kinds[k].describe(&d, cp, &why))
+        print_drafter(&d);
+    else
+        printf("drafter      cannot be used: %s\n", why.text);
+}
+
 static void print_tokenizer(const checkpoint *cp)
 {
     tok *t;
@@ -185,14 +276,6 @@ static void print_drafters(const checkpoint *cp)
     mem_free(all);
 }
 
-static void print_not_runnable(void)
-{
-    printf("to run       not supported alone: only");
-    for (const model_family *const *f = model_families; *f; f++)
-        printf("%s %s", f == model_families ? "" : ",", (*f)->name);
-    printf(" text models are\n");
-}
-
 static bool inspect(const char *path, err *e)
 {
     checkpoint   *cp;
@@ -208,19 +291,20 @@ static bool inspect(const char *path, err *e)
     printf(", %s\n", human((double)cp->bytes, h));
     print_types(cp->tensors);
     if (!f)
-        print_not_runnable();
+        print_other(cp);
     else if (f->describe(&c, cp, &flags.engine.kv.types, &why)) {
         print_summary(cp, &c);
         if (!cli_is_nano(path)) print_drafters(cp);
     } else
         printf("to run       not possible: %s\n", why.text);
+    bool ok = !flags.target || print_fit(cp, flags.target, e);
     print_tokenizer(cp);
     print_template((f ? f : model_families[0])->chat, cp);
     for (size_t i = 0; flags.keys && cp->gguf && i < gguf_n_values(cp->gguf); i++)
         print_value(gguf_value_at(cp->gguf, i));
     if (flags.tensors) print_tensors(cp->tensors);
     checkpoint_close(cp);
-    return true;
+    return ok;
 }
 
 static void print_devices(void)

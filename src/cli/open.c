@@ -72,12 +72,13 @@ bool cli_open_loop(opened_model *m, const engine_options *opt, err *e)
 
 static int add_drafter(opened_model *m, const draft_options *d, cache_types kv_type, const char *path, str image)
 {
-    spec_draft_source src = {.path  = path,
-                             .image = image,
-                             .opt  = {.n_ctx = d->n_ctx, .quantise = open_draft_types[d->quantise], .kv_type = kv_type},
-                             .lazy = d->lazy,
-                             .wrap = d->wrap,
-                             .wrap_ctx = d->wrap_ctx};
+    spec_draft_source src = {
+        .path  = path,
+        .image = image,
+        .opt  = {.n_ctx = d->n_ctx, .window = d->window, .quantise = open_draft_types[d->quantise], .kv_type = kv_type},
+        .lazy = d->lazy,
+        .wrap = d->wrap,
+        .wrap_ctx = d->wrap_ctx};
     return open_add_drafter(m->spec, &src);
 }
 

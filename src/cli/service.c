@@ -68,6 +68,7 @@ bool service_open(tandem **out, service_flags *f, const service_extra *x, err *e
     }
     o.by_setting = (tandem_drafter){.quantise = f->draft.quantise_given ? open_draft_quants[f->draft.quantise] : NULL,
                                     .n_ctx    = f->draft.n_ctx,
+                                    .window   = f->draft.window,
                                     .lazy     = f->draft.lazy};
     if (!engine_open(out, &o, &x->engine, e)) return false;
     generate_check_method(*out, &f->spec);

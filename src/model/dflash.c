@@ -142,8 +142,9 @@ static int rows_that_wait(const dflash *m)
 static bool init_context(dflash *m, const drafter_options *opt, err *e)
 {
     const target *t  = m->d.t;
-    m->d.trained_ctx = m->c.n_ctx <= MAX_TRAINED ? m->c.n_ctx : 0;
-    m->n_ctx         = opt->n_ctx ? opt->n_ctx : m->d.trained_ctx ? m->d.trained_ctx : DEFAULT_CTX;
+    m->d.trained_ctx = dflash_trained_ctx(&m->c);
+    m->n_ctx         = opt->n_ctx ? opt->n_ctx : dflash_default_ctx(&m->c);
+    m->full_window   = opt->window;
     if (m->n_ctx > t->n_ctx) m->n_ctx = t->n_ctx;
     m->n_ctx = whole_pages(m->n_ctx);
     if (m->n_ctx < MIN_CTX)
@@ -284,5 +285,40 @@ bool dflash_open(drafter **out, target *t, const checkpoint *cp, const drafter_o
     m->d.weight_bytes   = m->own.weight_bytes;
     m->d.n_draft_hidden = m->c.n_embd;
     *out                = &m->d;
+    return true;
+}
+
+static drafter_summary summary_of(const dflash_config *c)
+{
+    drafter_summary s = {.kind          = dflash_kind_name(c->kind),
+                         .variant       = c->gemma ? " with layers like Gemma 4's" : "",
+                         .confident     = c->conf && c->rank,
+                         .n_layers      = c->n_layers,
+                         .n_embd        = c->n_embd,
+                         .n_heads       = c->n_heads,
+                         .block         = c->block,
+                         .n_draft       = dflash_max_tokens(c),
+                         .mask_id       = c->mask_id,
+                         .n_captures    = c->n_captures,
+                         .window        = c->window,
+                         .n_ctx         = c->n_ctx,
+                         .trained_ctx   = dflash_trained_ctx(c),
+                         .default_ctx   = dflash_default_ctx(c),
+                         .target_embd   = c->n_captures ? c->n_features / c->n_captures : 0,
+                         .target_vocab  = c->n_vocab,
+                         .target_layers = c->n_target_layers};
+    for (int l = 0; l < c->n_layers; l++) s.n_sliding += c->sliding[l];
+    for (int i = 0; i < c->n_captures; i++) {
+        s.capture[i] = c->capture[i];
+        if (c->capture[i] >= s.target_layers) s.target_layers = c->capture[i] + 1;
+    }
+    return s;
+}
+
+bool dflash_describe(drafter_summary *out, const checkpoint *cp, err *e)
+{
+    dflash_config c;
+    if (!dflash_config_read(&c, cp, e)) return false;
+    *out = summary_of(&c);
     return true;
 }

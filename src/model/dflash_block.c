@@ -134,7 +134,7 @@ static void attention_block(dflash *m, int l, const step_rows *r)
     seen.pos = r->slot;
     if (c->sliding[l]) seen.last = dev_at(m->s.rows, offsetof(block_rows, last_sliding));
     o->attention(m->q, m->s.heads, m->s.q, c->n_heads, h.c, l, &seen, m->attention_scale,
-                 c->sliding[l] ? c->window : 0);
+                 c->sliding[l] ? c->window : m->full_window);
     o->matmul(m->q, m->s.f, y->o, m->s.heads, n);
     sublayer_out(m, y->n_after_attn, &y->attn_conv, n, 1);
 }

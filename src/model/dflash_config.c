@@ -398,3 +398,23 @@ void dflash_default_captures(int *out, int n, int n_layers)
         out[i] = at < 0 ? 0 : at >= n_layers ? n_layers - 1 : (int)at;
     }
 }
+
+/* A larger max_position_embeddings than this is the target's, not the drafter's trained length. Rope scaled by YaRN is
+ * made for the length that it is scaled to, as far as the drafter follows it. */
+enum { MAX_TRAINED = 32768 };
+
+int dflash_trained_ctx(const dflash_config *c)
+{
+    double scaled = c->yarn.factor * c->yarn.original;
+    if (c->yarn.factor <= 0) return c->n_ctx <= MAX_TRAINED ? c->n_ctx : 0;
+    if (c->n_ctx && scaled > c->n_ctx) scaled = c->n_ctx;
+    return scaled < MAX_TRAINED ? (int)scaled : MAX_TRAINED;
+}
+
+/* Acceptance of DFlash falls beyond 4096 positions; that of native DSpark drafters does not up to 16384. */
+int dflash_default_ctx(const dflash_config *c)
+{
+    int  trained = dflash_trained_ctx(c);
+    bool native  = c->kind == DFLASH_SPARK && c->anchored && !c->window;
+    return trained ? trained : native ? 16384 : 4096;
+}

@@ -119,6 +119,10 @@ static inline bool dflash_is_dir(const dflash_config *c)
 }
 /* Returns the draft tokens of a block. */
 static inline int dflash_max_tokens(const dflash_config *c) { return c->block - !c->anchored; }
+/* Returns the positions that the drafter was trained on, as far as the file says; 0: it does not. */
+int dflash_trained_ctx(const dflash_config *c);
+/* Returns the positions of context that it gets unless a number is given. */
+int dflash_default_ctx(const dflash_config *c);
 /* Sets out[n] to the layers whose outputs a drafter without a list was trained on: n of a target with n_layers. */
 void dflash_default_captures(int *out, int n, int n_layers);
 #endif

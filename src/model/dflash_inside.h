@@ -14,9 +14,7 @@ enum {
     MAX_WAITING   = MAX_ROWS,    /* and at most this one */
     MIN_LEFT      = 8,           /* rows of max_lanes ended requests are kept, at least of this many */
     MIN_CTX       = 2 * KV_PAGE, /* minimum of dflash.n_ctx */
-    DEFAULT_CTX   = 4096,        /* for files without a trained length */
-    MAX_TRAINED   = 32768, /* a larger max_position_embeddings is the target's, not the drafter's trained length */
-    PER_LAYER     = 17,    /* tensors of a layer, at most */
+    PER_LAYER     = 17,          /* tensors of a layer, at most */
 };
 
 /* A convolution around a sublayer (DFlash-2). */
@@ -145,6 +143,7 @@ typedef struct {
     bool          fold_at_end;   /* as in drafter_options */
     int           n_waiting;     /* rows of a lane's buffer */
     int           n_ctx, n_drop; /* slots of context; slots dropped when it is full */
+    int           full_window;   /* positions that layers with full attention see; 0: all */
     draft_picker  pick;
     owned         own;
 } dflash;

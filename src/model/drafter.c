@@ -37,8 +37,8 @@ static size_t mtp_kv_bytes(target *t, const checkpoint *c, const drafter_options
 }
 
 const drafter_kind_info drafter_kinds[DRAFTER_KINDS] = {
-    [DRAFTER_DFLASH] = {"dflash", is_dflash, dflash_open, dflash_fits, dflash_kv_bytes, plan_dflash},
-    [DRAFTER_MTP]    = {"mtp", is_mtp, open_mtp, fits_mtp, mtp_kv_bytes, plan_assistant},
+    [DRAFTER_DFLASH] = {"dflash", is_dflash, dflash_open, dflash_fits, dflash_kv_bytes, plan_dflash, dflash_describe},
+    [DRAFTER_MTP]    = {"mtp", is_mtp, open_mtp, fits_mtp, mtp_kv_bytes, plan_assistant, NULL},
     [DRAFTER_NGRAM]  = {.name = "ngram"},
 };
 

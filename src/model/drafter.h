@@ -115,15 +115,37 @@ struct drafter {
 };
 
 typedef struct {
-    kv_pool    *pool;        /* pool for its own K/V, borrowed; NULL: it makes one */
-    int         n_ctx;       /* positions of context per lane, rounded to pages; 0: the trained length, else 4096 */
-    int         max_ctx;     /* positions that a lane's text can have; 0: the target's limit */
-    int         max_lanes;   /* 0: 1 */
-    quant_type  quantise;    /* QUANT_Q8_0, QUANT_Q4_0; QUANT_F32: as stored in the file */
-    cache_types kv_type;     /* types of its own K/V */
-    bool        keep_rows;   /* fills draft_hidden and draft_logits */
+    kv_pool    *pool;      /* pool for its own K/V, borrowed; NULL: it makes one */
+    int         n_ctx;     /* positions of context per lane, rounded to pages; 0: the trained length, else a default */
+    int         window;    /* positions that DFlash's layers with full attention see; 0: the whole context */
+    int         max_ctx;   /* positions that a lane's text can have; 0: the target's limit */
+    int         max_lanes; /* 0: 1 */
+    quant_type  quantise;  /* QUANT_Q8_0, QUANT_Q4_0; QUANT_F32: as stored in the file */
+    cache_types kv_type;   /* types of its own K/V */
+    bool        keep_rows; /* fills draft_hidden and draft_logits */
     bool        fold_at_end; /* `end` adds all complete pages to the tree, and keeps no features */
 } drafter_options;
+
+/* A drafter that fills in blocks, as its file describes it. */
+typedef struct {
+    const char *kind;    /* "DFlash", "DSpark", "DFlash-2" */
+    const char *variant; /* the end of a description, or "" */
+    bool        confident;
+    int         n_layers, n_embd, n_heads;
+    int         block, n_draft; /* rows of a block; draft tokens of it */
+    int         mask_id;
+    int         n_captures;  /* 0: not in the file */
+    int         capture[64]; /* layers of the target whose outputs it reads; -1: the embeddings */
+    int         window;      /* 0: no sliding layer */
+    int         n_sliding;
+    int         n_ctx;       /* positions that the file states; 0: none */
+    int         trained_ctx; /* as drafter.trained_ctx */
+    int         default_ctx; /* its context, unless a number is given */
+    /* The targets that it fits: */
+    int target_embd;   /* width; 0: not in the file */
+    int target_vocab;  /* tokens; 0: not in the file */
+    int target_layers; /* the number in the file, else the minimum */
+} drafter_summary;
 
 typedef struct convert_plan convert_plan; /* model/convert_plan.h */
 
@@ -146,6 +168,7 @@ typedef struct {
     bool (*fits)(const checkpoint *c, const target_shape *t, err *e);               /* as drafter_fits */
     size_t (*kv_bytes)(target *t, const checkpoint *c, const drafter_options *opt); /* as drafter_kv_bytes */
     bool (*plan)(convert_plan *p, err *e); /* keys and tensors of a GGUF file made of a Hugging Face directory */
+    bool (*describe)(drafter_summary *out, const checkpoint *c, err *e);
 } drafter_kind_info;
 extern const drafter_kind_info drafter_kinds[DRAFTER_KINDS];
 /* Returns the drafter_kind of a checkpoint, -1 when it is not a drafter. */

@@ -47,11 +47,12 @@ static bool is_later_part(const char *name)
 
 static bool is_drafter_name(const char *name)
 {
-    static const char *const words[] = {"mtp", "dflash", "assistant"};
+    static const char *const words[] = {"mtp", "dflash", "dspark", "assistant"};
     size_t                   n       = strlen(name) - (is_gguf(name) ? 5 : 0);
     for (size_t i = 0; i < COUNT(words); i++)
         if (n == strlen(words[i]) && !strncasecmp(name, words[i], n)) return true;
-    return !strncasecmp(name, "mtp-", 4) || strcasestr(name, "-dflash") || strcasestr(name, "-assistant");
+    return !strncasecmp(name, "mtp-", 4) || strcasestr(name, "-dflash") || strcasestr(name, "dspark") ||
+           strcasestr(name, "-assistant");
 }
 
 /* Returns NAME of "models--ORG--NAME", other names as they are. */

@@ -5,8 +5,8 @@
  *        (models--ORG--NAME/snapshots/HASH/...) also the snapshot
  *     2. the directories next to it; in a cache the other models' snapshots; for a model that is a directory also the
  *        GGUF files next to it
- * A name is that of a drafter if it begins with "mtp-" or contains "-dflash" or "-assistant", in any case, or is one of
- * these words. In 1. every other GGUF file is a candidate, too, and its header decides.
+ * A name is that of a drafter if it begins with "mtp-" or contains "-dflash", "dspark" or "-assistant", in any case, or
+ * is one of these words. In 1. every other GGUF file is a candidate, too, and its header decides.
  *
  * The work is bounded: directories of more than FIND_MAX_ENTRIES entries are passed over, at most FIND_MAX candidates
  * are opened, and of each only the header is read. A symbolic link is followed if it stays in the directory that is

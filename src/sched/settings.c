@@ -24,6 +24,8 @@ const setting_info setting_table[] = {
      "no drafter while running requests use more than this share of the K/V cache"},
     {"dflash_max_ctx", SETTING_INT, AT(dflash_max_ctx), 0, 1 << 30, "none", "none", "DFLASH_MAX_CTX", true,
      "no drafter for prompts of this many tokens or more"},
+    {"dflash_draft_window", SETTING_INT, AT(dflash_draft_window), 1, 1 << 24, "none", "none", NULL, false,
+     "positions that the DFlash drafter's layers with full attention see, unless --draft-window is given"},
     {"dflash_draft_model", SETTING_TEXT, AT(dflash_draft_model), 0, 0, NULL, "", NULL, false,
      "the DFlash drafter, a file or a directory; replaces the one of --draft"},
     {"mtp_draft_model", SETTING_TEXT, AT(mtp_draft_model), 0, 0, NULL, "", NULL, false,

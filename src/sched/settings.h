@@ -39,7 +39,7 @@ typedef struct {
     int64_t  dflash_max_concurrent; /* or SETTING_UNLIMITED, as all that may be "none" or "auto" */
     bool     dflash_lazy_drafter;
     double   dflash_kv_pressure_threshold;
-    int64_t  dflash_max_ctx;
+    int64_t  dflash_max_ctx, dflash_draft_window;
     char     kv_type[SETTING_TEXT_MAX], kv_sliding[SETTING_TEXT_MAX], kv_draft[SETTING_TEXT_MAX];
     char     sparse_fa[SETTING_TEXT_MAX];
     char     dflash_draft_model[SETTING_TEXT_MAX], mtp_draft_model[SETTING_TEXT_MAX];

@@ -176,6 +176,13 @@ static bool draft_type(const settings *s, const tandem_drafter *d, quant_type *o
     return true;
 }
 
+/* Returns the window of a drafter's full layers: the caller's, else that of the setting; 0: none. */
+static int draft_window(const settings *s, const tandem_drafter *d)
+{
+    int64_t n = d->window > 0 ? d->window : s->dflash_draft_window;
+    return n == SETTING_UNLIMITED ? 0 : (int)n;
+}
+
 /* method: as spec_draft_source's. */
 static bool draft_source(tandem *t, const tandem_options *o, const settings *s, const tandem_drafter *d,
                          spec_method method, spec_draft_source *out, err *e)
@@ -183,7 +190,7 @@ static bool draft_source(tandem *t, const tandem_options *o, const settings *s, 
     *out = (spec_draft_source){.path        = keep_name(t, d->path),
                                .name        = d->name ? keep_name(t, d->name) : NULL,
                                .shown       = d->shown ? keep_name(t, d->shown) : NULL,
-                               .opt         = {.n_ctx = d->n_ctx, .kv_type = t->kv.draft},
+                               .opt         = {.n_ctx = d->n_ctx, .window = draft_window(s, d), .kv_type = t->kv.draft},
                                .lazy        = d->lazy || s->dflash_lazy_drafter,
                                .fingerprint = wants_fingerprints(o),
                                .method      = method,

@@ -1,6 +1,7 @@
 /* DSpark and DFlash-2: the reference's numbers, and the promises of a draft. */
 #include "backends.h"
 #include "model/convert.h"
+#include "model/dflash_config.h"
 #include "model/dflash_rig.h"
 #include "ops/history.h"
 
@@ -232,6 +233,56 @@ TEST(dflash_kinds_convert)
                 dflash_rig_same(t, &g, &dir, &file, "converted");
             }
             dflash_rig_free(&dir);
+        }
+        dflash_rig_close(&g);
+    }
+}
+
+/* --- context and window -------------------------------------------------------------------------*/
+TEST(dflash_default_context)
+{
+    static const struct {
+        dflash_config c;
+        int           trained, ctx;
+    } x[] = {
+        {{.n_ctx = 4096}, 4096, 4096},
+        {{.n_ctx = 32768}, 32768, 32768},
+        {{.n_ctx = 40960}, 0, 4096},
+        {{.n_ctx = 0}, 0, 4096},
+        {{.kind = DFLASH_SPARK, .anchored = true, .n_ctx = 262144}, 0, 16384},
+        {{.kind = DFLASH_SPARK, .anchored = true, .n_ctx = 262144, .window = 2048}, 0, 4096},
+        {{.kind = DFLASH_SPARK, .n_ctx = 262144, .yarn = {.factor = 2, .original = 8192}}, 16384, 16384},
+        {{.kind = DFLASH_SPARK, .n_ctx = 262144, .yarn = {.factor = 32, .original = 8192}}, 32768, 32768},
+        {{.kind = DFLASH_SPARK, .n_ctx = 10000, .yarn = {.factor = 32, .original = 8192}}, 10000, 10000},
+    };
+    for (size_t i = 0; i < COUNT(x); i++) {
+        CHECK_INT(dflash_trained_ctx(&x[i].c), x[i].trained);
+        CHECK_INT(dflash_default_ctx(&x[i].c), x[i].ctx);
+    }
+}
+
+/* A window as long as the context changes nothing, a short one does; layers that slide already keep their window. */
+TEST(dflash_window_of_full_layers)
+{
+    static const int window[] = {200, 16};
+    for (size_t k = 0; k < COUNT(kinds); k++) {
+        rig g;
+        if (open_kind(t, &g, kinds[k], "cpu", &dflash_rig_exact)) {
+            text x = dflash_rig_text(t, &g, 2);
+            dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, MAX_TEXT);
+            drafted whole = dflash_rig_draft(t, &g, 0, &x);
+            for (size_t i = 0; i < COUNT(window); i++) {
+                drafter_options opt = dflash_rig_exact;
+                opt.window          = window[i];
+                dflash_rig_drop(&g);
+                if (!dflash_rig_drafter(t, &g, path_of(kinds[k]), &opt)) continue;
+                dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, MAX_TEXT);
+                drafted r    = dflash_rig_draft(t, &g, 0, &x);
+                bool    same = !memcmp(whole.logits, r.logits, 7 * (size_t)g.m->n_vocab * sizeof(float));
+                CHECK_INT(same, i == 0 || !strcmp(kinds[k], "dflash2"));
+                dflash_rig_free(&r);
+            }
+            dflash_rig_free(&whole);
         }
         dflash_rig_close(&g);
     }

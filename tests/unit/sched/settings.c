@@ -331,7 +331,7 @@ TEST(settings_are_logged)
     CHECK(logs(&s, 0, "nano: dflash_enabled=true dflash_max_concurrent=auto"));
     CHECK(logs(&s, 0, " kv_cap=0.9 max_mask_ms=10000") && !logs(&s, 0, "(environment)"));
     settings_note(&s, setting_find(STR("dflash_max_ctx")), SETTING_FROM_ENVIRONMENT);
-    CHECK(logs(&s, 0, " dflash_max_ctx=none (environment) dflash_draft_model=\"\" "));
+    CHECK(logs(&s, 0, " dflash_max_ctx=none (environment) dflash_draft_window=none dflash_draft_model=\"\" "));
     CHECK(!settings_warning(&s, 4096, text, sizeof text)); /* no limit of its own: the drafter's is meant */
     static const struct {
         int64_t ctx;
