@@ -368,6 +368,7 @@ typedef struct {
 typedef struct {
     int32_t  prompt_tokens;                /* length of the prompt, also when it never ran */
     int32_t  cached_tokens;                /* prefix hit: prompt tokens that did not run again */
+    int32_t  image_tokens, video_tokens;   /* prompt tokens that stand for pictures and for frames of videos */
     int32_t  completion_tokens;            /* the number that tandem_poll returns, stop tokens included */
     double   queue_s, prefill_s, decode_s; /* submission to admission, to first token, to end */
     uint64_t seed;                         /* the seed used */

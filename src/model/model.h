@@ -10,6 +10,7 @@
 #define TANDEM_MODEL_MODEL_H
 #include "gguf/checkpoint.h"
 #include "kv/pages.h"
+#include "media/prompt.h"
 #include "ops/ops.h"
 
 enum {
@@ -114,6 +115,7 @@ struct target {
     int32_t             suppress_id[MODEL_MAX_STOPS]; /* never picked */
     int                 n_suppress_ids;
     bool                empty_thought; /* chat: a response without thinking starts with an empty thought */
+    const media_rules  *media;         /* pictures that the model accepts; NULL: text only */
     sample_params       defaults;      /* sampling defaults of the model's files; else those of the family */
 
     /* Divides the layers into page classes with these types. Returns their number. Changes nothing. */

@@ -7,6 +7,7 @@
 #define TANDEM_SCHED_ENGINE_H
 #include "chat/chat.h"
 #include "gguf/checkpoint.h"
+#include "media/prompt.h"
 #include "sched/grammar_cache.h"
 #include "sched/settings.h"
 #include "spec/counts.h"
@@ -34,7 +35,8 @@ const tandem_info *engine_info(const tandem *t);
 const tok         *engine_tok(const tandem *t);      /* NULL: the model has no tokenizer */
 str                engine_template(const tandem *t); /* the text of the model's chat template; empty: it has none */
 /* Copies the prompt format. Fails when the model's chat template cannot be read; *out is set also then. */
-bool engine_format(const tandem *t, chat_options *out, err *e);
+bool               engine_format(const tandem *t, chat_options *out, err *e);
+const media_rules *engine_media(const tandem *t); /* the pictures that the model accepts; NULL: none */
 enum { ENGINE_FINGERPRINT_MAX = 24 };
 /* Writes "fp_" and 16 hex digits computed from the version of tandem, the model's fingerprint (its path where
  * fingerprints are off), the device, the K/V types, the context length and the current settings. Equal requests with
@@ -55,9 +57,11 @@ enum { ENGINE_MAX_PARTS = 1 + TANDEM_MAX_DRAFTERS };
 int engine_parts(const tandem *t, engine_part out[ENGINE_MAX_PARTS]); /* the model first; returns their number */
 
 /* --- requests ------------------------------------------------------------------------------------- */
-/* Submits as tandem_submit does. compiled: the compiled grammar of the request, which the caller still drops; NULL: the
- * request has none, or it is compiled here. */
-bool engine_submit(tandem *t, const tandem_request *r, response_grammar *compiled, tandem_job **out, err *e);
+/* Submits as tandem_submit does. media: the pictures of r->ids, of which the job takes a reference; NULL: none. Equal
+ * prompts must come with equal pictures: the engine compares ids that media_prompt_mark changed. compiled: the compiled
+ * grammar of the request, which the caller still drops; NULL: the request has none, or it is compiled here. */
+bool engine_submit(tandem *t, const tandem_request *r, media_prompt *media, response_grammar *compiled,
+                   tandem_job **out, err *e);
 /* Finds or compiles the grammar of a request that has one. The caller drops it. Errors as grammar_cache_take.
  * Compiling may take seconds: *cancel, unless NULL, ends it when it becomes true. */
 bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool *cancel, response_grammar **out,

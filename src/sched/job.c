@@ -193,6 +193,38 @@ static bool take_prompt(tandem_job *j, const tandem_request *r, err *e)
     return true;
 }
 
+static bool check_span(const tandem_job *j, const media_rules *m, const media_span *s, err *e)
+{
+    const patch_rule *r  = s->is_video ? &m->video : &m->image;
+    int32_t           id = s->is_video ? m->video_id : m->image_id;
+    if (s->n < 1 || s->first < 0 || (size_t)s->first + (size_t)s->n > j->prompt.n)
+        return err_set(e, ERR_INPUT, "a picture has the tokens %d to %d of a prompt of %zu", s->first,
+                       s->first + s->n - 1, j->prompt.n);
+    if (s->n != patch_cells(r, s->width, s->height))
+        return err_set(e, ERR_INPUT, "a picture of %d x %d pixels takes %d tokens, got %d", s->width, s->height,
+                       patch_cells(r, s->width, s->height), s->n);
+    for (int32_t i = 0; i < s->n; i++)
+        if (j->prompt.p[s->first + i] != id)
+            return err_set(e, ERR_INPUT, "token %d of the prompt is %d, expected %d for a %s", s->first + i,
+                           j->prompt.p[s->first + i], id, s->is_video ? "video" : "picture");
+    return true;
+}
+
+/* Checks the pictures and counts their tokens. */
+static bool take_media(tandem_job *j, err *e)
+{
+    const media_rules *m = j->maker->model->media;
+    if (!j->media) return true;
+    if (!m) return err_set(e, ERR_INPUT, "the model reads text only, and the prompt has pictures");
+    tandem_usage *u = &j->result.usage;
+    for (int i = 0; i < media_prompt_spans(j->media); i++) {
+        const media_span *s = media_prompt_span(j->media, i);
+        if (!check_span(j, m, s, e)) return false;
+        *(s->is_video ? &u->video_tokens : &u->image_tokens) += s->n;
+    }
+    return true;
+}
+
 /* One token lies beyond the context: it is decided, but nothing follows it. */
 static void choose_length(tandem_job *j, const settings *now, const tandem_request *r)
 {
@@ -341,13 +373,13 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
 
 static bool fill_job(tandem_job *j, const settings *now, const tandem_request *r, response_grammar *compiled, err *e)
 {
-    if (!take_prompt(j, r, e) || !take_options(j, r, e) || !copy_stops(j, r, e)) return false;
+    if (!take_prompt(j, r, e) || !take_media(j, e) || !take_options(j, r, e) || !copy_stops(j, r, e)) return false;
     choose_length(j, now, r);
     take_rest(j, now, r);
     return take_room(j, e) && take_grammar(j, r, compiled, e);
 }
 
-bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r,
+bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, media_prompt *media,
              response_grammar *compiled, err *e)
 {
     tandem_request seeded = *r;
@@ -356,6 +388,7 @@ bool job_new(tandem_job **out, const job_maker *m, const settings *now, const ta
     if (!j) return no_memory(e);
     job_settle_seed(&seeded);
     j->maker = m;
+    j->media = media_prompt_share(media);
     arena_init(&j->mem, SIZE_MAX / 2);
     buf_init(&j->read, TOK_MAX_INPUT);
     atomic_store(&j->holders, 1);
@@ -371,6 +404,7 @@ void job_drop(tandem_job *j)
 {
     if (atomic_fetch_sub(&j->holders, 1) > 1) return;
     response_grammar_drop(j->compiled);
+    media_prompt_drop(j->media);
     tok_ids_deinit(&j->prompt);
     buf_deinit(&j->read);
     arena_deinit(&j->mem);

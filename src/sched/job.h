@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/bell.h"
 #include "base/err.h"
+#include "media/prompt.h"
 #include "sched/accounts.h"
 #include "sched/grammar_cache.h"
 #include "sched/routing_log.h"
@@ -48,6 +49,7 @@ struct tandem_job {
     /* the request; not changed afterwards */
     const job_maker  *maker;
     tok_ids           prompt;
+    media_prompt     *media;   /* pictures of the prompt; NULL: none */
     int32_t           max_out; /* tokens */
     bool              cut;     /* max_out was reduced to the room in the context */
     lane_options      opt;
@@ -122,9 +124,10 @@ bool job_check_speculation(const tandem_speculation *s, err *e); /* checks the r
 void job_limit_speculation(tandem_speculation *s, const tandem_speculation *limit);
 /* Checks the request, copies it and allocates the memory of the response. ERR_INPUT and ERR_CONTEXT have a message
  * that depends on the request and the model alone. Other errors: ERR_UNAVAILABLE, no memory; those of
- * grammar_cache_take. compiled: the compiled r->grammar, which the job holds too; NULL: it is found or compiled
+ * grammar_cache_take. media: the pictures of the prompt, of which the job takes a reference; NULL: none. compiled: the
+ * compiled r->grammar, which the job holds too; NULL: it is found or compiled
  * here. The job has one owner, the caller. *out is NULL on failure. */
-bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r,
+bool job_new(tandem_job **out, const job_maker *m, const settings *now, const tandem_request *r, media_prompt *media,
              response_grammar *compiled, err *e);
 /* Returns the source of the request's grammar for grammar_cache_take. It borrows r and cancel. */
 grammar_source job_form_source(const job_maker *m, const tandem_request *r, const atomic_bool *cancel);

@@ -878,13 +878,14 @@ static bool put_in_inbox(sched *s, tandem_job *j, err *e)
     return ok;
 }
 
-bool sched_submit_with(sched *s, const tandem_request *r, response_grammar *compiled, tandem_job **out, err *e)
+bool sched_submit_with(sched *s, const tandem_request *r, media_prompt *media, response_grammar *compiled,
+                       tandem_job **out, err *e)
 {
     *out = NULL;
     tandem_job *j;
     settings    now;
     sched_get_settings(s, &now);
-    if (!job_new(&j, &s->maker, &now, r, compiled, e)) return false;
+    if (!job_new(&j, &s->maker, &now, r, media, compiled, e)) return false;
     j->engine = &s->bell;
     if (!put_in_inbox(s, j, e)) {
         job_drop(j);
@@ -897,7 +898,7 @@ bool sched_submit_with(sched *s, const tandem_request *r, response_grammar *comp
 
 bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e)
 {
-    return sched_submit_with(s, r, NULL, out, e);
+    return sched_submit_with(s, r, NULL, NULL, out, e);
 }
 
 bool sched_compile(sched *s, const tandem_request *r, const atomic_bool *cancel, response_grammar **out, err *e)

@@ -25,6 +25,7 @@ static void copy_error(tandem_error *to, const err *from)
 
 const tandem_info *engine_info(const tandem *t) { return &t->info; }
 const tok         *engine_tok(const tandem *t) { return t->m.tok; }
+const media_rules *engine_media(const tandem *t) { return t->m.model->media; }
 str                engine_template(const tandem *t) { return buf_str(&t->m.template_text); }
 
 bool engine_format(const tandem *t, chat_options *out, err *e)
@@ -426,9 +427,10 @@ void tandem_request_init(const tandem *t, tandem_request *r)
 
 void engine_limit_speculation(const tandem *t, tandem_speculation *s) { job_limit_speculation(s, &t->spec); }
 
-bool engine_submit(tandem *t, const tandem_request *r, response_grammar *compiled, tandem_job **out, err *e)
+bool engine_submit(tandem *t, const tandem_request *r, media_prompt *media, response_grammar *compiled,
+                   tandem_job **out, err *e)
 {
-    return sched_submit_with(t->sched, r, compiled, out, e);
+    return sched_submit_with(t->sched, r, media, compiled, out, e);
 }
 
 bool engine_compile(const tandem *t, const tandem_request *r, const atomic_bool *cancel, response_grammar **out, err *e)

@@ -143,7 +143,7 @@ TEST(forms_that_come_with_a_request_are_not_compiled_again)
     CHECK_OK(sched_compile(e->sched, &r, NULL, &x, &why), why);
     r.grammar.text = "this is not a grammar";
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(sched_submit_with(e->sched, &r, x, &j, &why), why);
+        CHECK_OK(sched_submit_with(e->sched, &r, NULL, x, &j, &why), why);
         nano_collect(j, &a);
         CHECK_INT(a.result.finish, TANDEM_FINISH_STOP);
     }

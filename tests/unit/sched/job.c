@@ -191,7 +191,7 @@ static tandem_job *make(workshop *w)
 {
     tandem_job *j;
     w->e    = (err){0};
-    bool ok = job_new(&j, &w->maker, &w->now, &w->r, NULL, &w->e);
+    bool ok = job_new(&j, &w->maker, &w->now, &w->r, NULL, NULL, &w->e);
     return ok ? j : NULL;
 }
 
