@@ -43,8 +43,8 @@ void sched_shutdown(sched *s, double grace_s); /* as tandem_shutdown: blocks unt
  * the message names the numbers; ERR_CONTEXT: the prompt does not fit in the context; ERR_TOO_LARGE: the grammar is
  * over a limit; ERR_BUSY: try again; ERR_UNAVAILABLE: no memory, or shutting down. *out is NULL on failure. */
 bool sched_submit(sched *s, const tandem_request *r, tandem_job **out, err *e);
-/* Submits with pictures, of which the job takes a reference (NULL: none), and a compiled grammar, which the caller still
- * drops. compiled NULL: the request has no grammar, or it is compiled here. */
+/* Submits with pictures, of which the job takes a reference (NULL: none), and a compiled grammar, which the caller
+ * still drops. compiled NULL: the request has no grammar, or it is compiled here. */
 bool sched_submit_with(sched *s, const tandem_request *r, media_prompt *media, response_grammar *compiled,
                        tandem_job **out, err *e);
 /* As engine_compile and engine_find_compiled. */
