@@ -5,7 +5,7 @@
  * user, a tool or a schema says can become a marker; only the structure makes them.
  *
  *      chat ----> chat_format.render ----> segments ----> chat_render_text   bytes, to compare with the template
- *                                                        `---> chat_render_ids    token ids, and where the media go
+ *                                                        `---> chat_render_ids    token ids, and the media among them
  *
  * The model file's own template is not run: it only selects the published revision to write (chat_format.detect).
  *
@@ -13,6 +13,8 @@
  * thread at a time builds a chat; any number of threads may render it afterwards. */
 #ifndef TANDEM_CHAT_CHAT_H
 #define TANDEM_CHAT_CHAT_H
+#include "decode/worker.h"
+#include "media/prompt.h"
 #include "tok/tok.h"
 #include "json/json.h"
 
@@ -30,6 +32,7 @@ typedef struct {
     chat_part_kind    kind;
     str               text;   /* CHAT_TEXT */
     const json_value *source; /* media: the part as the client wrote it; NULL when built here */
+    const decoded    *pixels; /* media: decoded for the model of chat_options.media; NULL: only a placeholder */
 } chat_part;
 
 typedef enum {
@@ -122,9 +125,10 @@ typedef struct {
     bool               preserve_thinking;     /* replay earlier thoughts too, where the revision can */
     bool               add_vision_id;         /* number images and videos, where the revision can */
     bool               add_generation_prompt; /* end the prompt with the beginning of the model's turn */
-    /* Write exactly the bytes that the template writes, and fail where the template fails. If false, four gaps of the
+    /* Write exactly the bytes that the template writes, and fail where the template fails. If false, five gaps of the
      * templates are filled: docs/chat.md. */
-    bool exact;
+    bool               exact;
+    const media_rules *media; /* how chat_render_ids writes parts with pixels; NULL: the model accepts no media */
 } chat_options;
 
 /* Overwrites the options in o that the request sets. */
@@ -164,16 +168,23 @@ typedef struct {
 } chat_medium;
 typedef struct {
     tok_ids      ids;   /* the prompt and the prefill */
-    chat_medium *media; /* in the order of the prompt; the parts belong to the chat */
+    chat_medium *media; /* parts without pixels, in the order of the prompt; the parts belong to the chat */
     size_t       n_media;
+    media_span  *span; /* soft tokens of the parts with pixels, which the parts own */
+    size_t       n_spans;
     bool         in_thought; /* the prompt ends inside a thought, which the response continues */
 } chat_prompt;
 
 void chat_prompt_init(chat_prompt *p, size_t max_ids); /* empty; max_ids: maximum length */
 void chat_prompt_deinit(chat_prompt *p);
-/* Replaces the contents of p. Fails with ERR_INPUT also when the vocabulary lacks a marker; the contents are then
- * undefined. */
+/* Replaces the contents of p. A part with pixels becomes the tokens that o->media prescribes: a picture a run of its
+ * placeholder between the tokens that begin and end it, a video such a run for each step with a time stamp before it.
+ * Time stamps are encoded together with the text around them. Fails with ERR_INPUT also when the vocabulary lacks a
+ * marker; the contents are then undefined. */
 bool chat_render_ids(chat_prompt *p, const tok *t, const chat *c, const chat_options *o, err *e);
+/* Sets *out to a copy of the pictures of the prompt, which the caller drops; NULL if it has none. ERR_UNAVAILABLE: no
+ * memory. */
+bool chat_prompt_pictures(const chat_prompt *p, media_prompt **out, err *e);
 
 /* Returns s without white space at both ends, like Python's str.strip: that of Unicode, and U+001C to U+001F. */
 str chat_trim(str s);

@@ -207,7 +207,7 @@ static void put_response(gemma4_out *o, str name, const json_value *v)
     end_response(o);
 }
 
-/* Writes all texts of an answer as one string, then its media. */
+/* Writes all texts of an answer as one string, then its media, which some revisions leave out. */
 static void put_response_parts(walk *w, str name, const chat_content *c)
 {
     gemma4_out *o = &w->out;
@@ -218,7 +218,8 @@ static void put_response_parts(walk *w, str name, const chat_content *c)
         if (c->part[i].kind == CHAT_TEXT) gemma4_put(o, c->part[i].text);
     gemma4_put_marker(o, GEMMA4_QUOTE);
     end_response(o);
-    for (size_t i = 0; follows(w, GEMMA4_ANSWER_MEDIA) && i < c->n_parts; i++)
+    if (!follows(w, GEMMA4_ANSWER_MEDIA) && o->opt->exact) return;
+    for (size_t i = 0; i < c->n_parts; i++)
         if (c->part[i].kind != CHAT_TEXT) put_medium(o, &c->part[i]);
 }
 
