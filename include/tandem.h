@@ -194,6 +194,7 @@ typedef struct {
     const char *quantisation;           /* type of most bytes of the weights in the file: "Q4_0", "BF16", ... */
     bool        has_tokenizer;          /* false: prompts must be tokens, and there are no functions on text */
     bool        has_dflash, has_mtp;    /* there is such a drafter, and it has not failed */
+    bool        has_images, has_video;  /* prompts may have images, videos */
 } tandem_info;
 /* Fills *out. */
 void tandem_get_info(const tandem *t, tandem_info *out);

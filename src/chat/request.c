@@ -65,7 +65,7 @@ static bool part_kind(str type, chat_part_kind *out)
     } known[] = {{"text", CHAT_TEXT},   {"input_text", CHAT_TEXT},   {"output_text", CHAT_TEXT},
                  {"image", CHAT_IMAGE}, {"image_url", CHAT_IMAGE},   {"input_image", CHAT_IMAGE},
                  {"audio", CHAT_AUDIO}, {"input_audio", CHAT_AUDIO}, {"audio_url", CHAT_AUDIO},
-                 {"video", CHAT_VIDEO}, {"video_url", CHAT_VIDEO}};
+                 {"video", CHAT_VIDEO}, {"video_url", CHAT_VIDEO},   {"input_video", CHAT_VIDEO}};
     for (size_t i = 0; i < COUNT(known); i++)
         if (str_is(type, known[i].name)) {
             *out = known[i].kind;

@@ -1,6 +1,7 @@
 /* A conversation at the terminal. Each turn renders the whole conversation; the engine runs only the part that is not a
  * prefix hit. */
 #include "cli/generate.h"
+#include "cli/pictures.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -17,9 +18,11 @@ enum {
 
 static generate_flags flags = GENERATE_DEFAULTS;
 static const char    *session_name; /* --session; NULL: none */
+static int            image_tokens;
 
 static const option opts[] = {
     OPT_GENERATE(flags),
+    OPT_IMAGE_TOKENS(image_tokens),
     {.name     = "session",
      .variable = "CHAT_SESSION",
      .kind     = OPT_STR,
@@ -43,6 +46,8 @@ static const char help[] = "/help            this text\n"
                            "/reset           forget the conversation, keep the instructions\n"
                            "/system [TEXT]   set the instructions (none without TEXT); forgets the conversation\n"
                            "/think on|off    let the model think before it answers\n"
+                           "/image FILE      show an image with the next message; may be repeated\n"
+                           "/video FILE      show frames of a video with the next message; may be repeated\n"
                            "/stats           speed of the last response, and use of the context\n"
                            "/save            save the session of --session\n"
                            "/save FILE       write the conversation as JSON\n"
@@ -52,22 +57,25 @@ static const char help[] = "/help            this text\n"
 
 /* A question and its response; the last one has no response yet. */
 typedef struct {
-    buf question, answer, reasoning;
+    buf          question, answer, reasoning;
+    picture_list pictures; /* shown with the question */
 } turn;
 
 typedef struct {
-    tandem      *g;
-    generator    gen;
-    chat_options format;
-    buf          system;
-    turn         turns[MAX_TURNS];
-    int          n_turns;
-    chat_prompt  prompt;
-    tok_ids      text; /* the last prompt and its response */
-    answer_view  view;
-    chat_stream  stop;
-    bool         terminal; /* standard input is a terminal */
-    bool         leave;
+    tandem        *g;
+    generator      gen;
+    chat_options   format;
+    buf            system;
+    turn           turns[MAX_TURNS];
+    int            n_turns;
+    picture_list   pictures; /* for the next question */
+    decode_worker *decoder;
+    chat_prompt    prompt;
+    tok_ids        text; /* the last prompt and its response */
+    answer_view    view;
+    chat_stream    stop;
+    bool           terminal; /* standard input is a terminal */
+    bool           leave;
 } session;
 
 /* --- turns --------------------------------------------------------------------------------------*/
@@ -77,6 +85,7 @@ static void drop_turns(session *s, int from, int n)
         buf_deinit(&s->turns[i].question);
         buf_deinit(&s->turns[i].answer);
         buf_deinit(&s->turns[i].reasoning);
+        picture_list_free(&s->turns[i].pictures);
     }
     s->n_turns -= n;
     memmove(&s->turns[from], &s->turns[from + n], (size_t)(s->n_turns - from) * sizeof *s->turns);
@@ -85,7 +94,8 @@ static void drop_turns(session *s, int from, int n)
 static turn *add_turn(session *s, str question)
 {
     if (s->n_turns == MAX_TURNS) drop_turns(s, 0, 1);
-    turn *x = &s->turns[s->n_turns++];
+    turn *x     = &s->turns[s->n_turns++];
+    x->pictures = (picture_list){0};
     buf_init(&x->question, TOK_MAX_INPUT);
     buf_init(&x->answer, TOK_MAX_INPUT);
     buf_init(&x->reasoning, TOK_MAX_INPUT);
@@ -106,8 +116,8 @@ static bool render_session(session *s, err *e)
     }
     if (s->system.n) chat_add(c, CHAT_SYSTEM, text_of(&s->system));
     for (int i = 0; i < s->n_turns; i++) {
-        const turn *x = &s->turns[i];
-        chat_add(c, CHAT_USER, text_of(&x->question));
+        turn *x                                   = &s->turns[i];
+        chat_add(c, CHAT_USER, (str){0})->content = picture_list_content(&x->pictures, text_of(&x->question));
         if (i == s->n_turns - 1) break;
         chat_add(c, CHAT_ASSISTANT, text_of(&x->answer))->reasoning = buf_str(&x->reasoning);
     }
@@ -210,7 +220,8 @@ static void keep_answer(session *s)
 static bool answer(session *s, str question, err *e)
 {
     bool fits;
-    add_turn(s, question);
+    add_turn(s, question)->pictures = s->pictures;
+    s->pictures                     = (picture_list){0};
     if (!fit(s, &fits, e)) return false;
     if (!fits) {
         drop_turns(s, s->n_turns - 1, 1);
@@ -222,8 +233,10 @@ static bool answer(session *s, str question, err *e)
     tok_ids_put_n(&s->text, s->prompt.ids.p, s->prompt.ids.n);
     bool ok =
         generate_check(&s->prompt.ids, engine_info(s->g)->n_ctx, engine_info(s->g)->n_vocab, flags.max_tokens, e) &&
-        generate(&s->gen, &s->prompt.ids, e);
-    ok = view_finish(&s->view, ok ? e : NULL) && ok;
+        chat_prompt_pictures(&s->prompt, &s->gen.media, e) && generate(&s->gen, &s->prompt.ids, e);
+    media_prompt_drop(s->gen.media);
+    s->gen.media = NULL;
+    ok           = view_finish(&s->view, ok ? e : NULL) && ok;
     keep_answer(s);
     view_deinit(&s->view);
     chat_stream_deinit(&s->stop);
@@ -234,13 +247,42 @@ static bool answer(session *s, str question, err *e)
 }
 
 /* --- commands -----------------------------------------------------------------------------------*/
-static void put_message(json_writer *w, const char *role, const buf *content, const buf *reasoning)
+/* Writes a content with images and videos as the parts of a request, with file URLs. */
+static void put_parts(json_writer *w, str text, const picture_list *pictures)
+{
+    json_begin_array(w);
+    for (size_t i = 0; i < pictures->n; i++) {
+        const char *type = pictures->part[i].kind == CHAT_VIDEO ? "video_url" : "image_url";
+        char       *full = realpath(pictures->path[i], NULL), url[8192];
+        snprintf(url, sizeof url, "file://%s", full ? full : pictures->path[i]);
+        free(full);
+        json_begin_object(w);
+        json_member_str(w, "type", type);
+        json_key(w, type);
+        json_begin_object(w);
+        json_member_str(w, "url", url);
+        json_end(w);
+        json_end(w);
+    }
+    json_begin_object(w);
+    json_member_str(w, "type", "text");
+    json_key(w, "text");
+    json_put_str(w, text);
+    json_end(w);
+    json_end(w);
+}
+
+static void put_message(json_writer *w, const char *role, const buf *content, const buf *reasoning,
+                        const picture_list *pictures)
 {
     json_begin_object(w);
     json_key(w, "role");
     json_put_str(w, str_of(role));
     json_key(w, "content");
-    json_put_str(w, text_of(content));
+    if (pictures && pictures->n)
+        put_parts(w, text_of(content), pictures);
+    else
+        json_put_str(w, text_of(content));
     if (reasoning && reasoning->n) {
         json_key(w, "reasoning_content");
         json_put_str(w, buf_str(reasoning));
@@ -255,10 +297,10 @@ static void write_conversation(const session *s, buf *out)
     json_begin_object(&w);
     json_key(&w, "messages");
     json_begin_array(&w);
-    if (s->system.n) put_message(&w, "system", &s->system, NULL);
+    if (s->system.n) put_message(&w, "system", &s->system, NULL, NULL);
     for (int i = 0; i < s->n_turns; i++) {
-        put_message(&w, "user", &s->turns[i].question, NULL);
-        put_message(&w, "assistant", &s->turns[i].answer, &s->turns[i].reasoning);
+        put_message(&w, "user", &s->turns[i].question, NULL, &s->turns[i].pictures);
+        put_message(&w, "assistant", &s->turns[i].answer, &s->turns[i].reasoning, NULL);
     }
     json_end(&w);
     json_end(&w);
@@ -295,6 +337,11 @@ static void save_session(session *s)
         fputs("there is nothing to save yet\n", stderr);
         return;
     }
+    for (int i = 0; i < s->n_turns; i++)
+        if (s->turns[i].pictures.n) {
+            fputs("a conversation with images or videos cannot be saved as a session\n", stderr);
+            return;
+        }
     buf_init(&note, (size_t)1 << 26);
     write_conversation(s, &note);
     tandem_session x = {.name     = session_name,
@@ -398,6 +445,21 @@ static void set_thinking(session *s, str how)
         fputs("/think on or /think off\n", stderr);
 }
 
+/* Handles /image and /video. */
+static void add_picture(session *s, str file, bool is_video)
+{
+    char path[4096];
+    err  e = {0};
+    if (!file.n || file.n >= sizeof path) {
+        fprintf(stderr, "/%s needs the name of a file\n", is_video ? "video" : "image");
+        return;
+    }
+    memcpy(path, file.s, file.n);
+    path[file.n] = 0;
+    if (!picture_list_add(&s->pictures, s->decoder, s->g, path, is_video, image_tokens, &e))
+        fprintf(stderr, "%s\n", e.text);
+}
+
 static void show_stats(const session *s)
 {
     const tandem_usage *u = &s->gen.result.usage;
@@ -419,6 +481,8 @@ static void command(session *s, str line)
         set_system(s, rest);
     else if (str_is(name, "/think"))
         set_thinking(s, rest);
+    else if (str_is(name, "/image") || str_is(name, "/video"))
+        add_picture(s, rest, str_is(name, "/video"));
     else if (str_is(name, "/stats"))
         show_stats(s);
     else if (str_is(name, "/save") && !rest.n && session_name)
@@ -461,6 +525,7 @@ static bool open_session(session *s, err *e)
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, NULL);
     s->terminal        = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     s->format.thinking = flags.think;
+    s->format.media    = engine_media(s->g);
     if (flags.system) buf_puts(&s->system, flags.system);
     if (!generator_init(&s->gen, s->g, &flags, e)) return false;
     s->gen.on_token = view_token;
@@ -509,6 +574,7 @@ int cmd_chat(int argc, char **args)
     if (!check_session(&e)) return cli_fail(&e);
     if (!cli_resolve_model(&flags.engine.path, &e)) return cli_fail(&e);
     session *s = xnew(session);
+    s->decoder = decode_worker_new(decode_default_limits());
     buf_init(&s->system, TOK_MAX_INPUT);
     chat_prompt_init(&s->prompt, GENERATE_MAX_CONTEXT);
     tok_ids_init(&s->text, 2 * (size_t)GENERATE_MAX_CONTEXT);
@@ -517,6 +583,8 @@ int cmd_chat(int argc, char **args)
     ok = ok && talk(s, &e);
     if (ok && session_name && s->text.n) save_session(s);
     drop_turns(s, 0, s->n_turns);
+    picture_list_free(&s->pictures);
+    decode_worker_free(s->decoder);
     chat_prompt_deinit(&s->prompt);
     tok_ids_deinit(&s->text);
     buf_deinit(&s->system);

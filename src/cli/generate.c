@@ -266,7 +266,7 @@ bool generate(generator *a, const tok_ids *prompt, err *e)
     tandem_job      *j;
     a->request.ids   = prompt->p;
     a->request.n_ids = prompt->n;
-    if (!engine_submit(a->t, &a->request, NULL, NULL, &j, e)) return false;
+    if (!engine_submit(a->t, &a->request, a->media, NULL, &j, e)) return false;
     current = j;
     sigaction(SIGINT, &act, &before);
     bool ok = show_tokens(a, j, e) && take_result(a, tandem_job_result(j), e);

@@ -115,6 +115,7 @@ typedef struct {
     /* Set by the caller after generator_init: receives each token, in order, on the thread of generate. Required. */
     void (*on_token)(void *ctx, int32_t id, bool is_stop);
     void         *ctx;
+    media_prompt *media;  /* pictures of the prompt, borrowed; set by the caller; NULL: none */
     tandem_result result; /* result of the last response that ended */
 } generator;              /* must not move after generator_init */
 

@@ -1,6 +1,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/generate.h"
+#include "cli/pictures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@ enum { MAX_FILE = 8 << 20 };
 static struct {
     generate_flags gen;
     const char    *ids, *grammar, *schema;
-    opt_list       files;
+    opt_list       files, images, videos;
+    int            image_tokens;
     bool           raw, print_ids, ignore_eos;
 } flags = {.gen = GENERATE_DEFAULTS};
 
@@ -21,6 +23,17 @@ static const option opts[] = {
      .dest = &flags.files,
      .arg  = "FILE",
      .help = "put a text file before the prompt; may be repeated"},
+    {.name = "image",
+     .kind = OPT_LIST,
+     .dest = &flags.images,
+     .arg  = "FILE",
+     .help = "show an image before the prompt: PNG, JPEG, WebP, GIF or BMP; may be repeated"},
+    {.name = "video",
+     .kind = OPT_LIST,
+     .dest = &flags.videos,
+     .arg  = "FILE",
+     .help = "show frames of a video before the prompt; may be repeated"},
+    OPT_IMAGE_TOKENS(flags.image_tokens),
     {.name = "grammar",
      .kind = OPT_STR,
      .dest = &flags.grammar,
@@ -82,12 +95,25 @@ static bool read_prompt(buf *out, int n_args, char **args, err *e)
     return cli_input(out, n_args, args, e);
 }
 
-static bool render_prompt(chat_prompt *out, const tandem *g, str text, err *e)
+static bool load_pictures(picture_list *out, const tandem *g, err *e)
+{
+    int            n  = flags.images.n;
+    decode_worker *w  = decode_worker_new(decode_default_limits());
+    bool           ok = true;
+    for (int i = 0; ok && i < n + flags.videos.n; i++)
+        ok = picture_list_add(out, w, g, i < n ? flags.images.item[i] : flags.videos.item[i - n], i >= n,
+                              flags.image_tokens, e);
+    decode_worker_free(w);
+    return ok;
+}
+
+static bool render_prompt(chat_prompt *out, const tandem *g, picture_list *pictures, str text, err *e)
 {
     chat_options o;
     arena        mem;
     if (!engine_format(g, &o, e)) return false;
     o.thinking = flags.gen.think;
+    o.media    = engine_media(g);
     arena_init(&mem, 1 << 20);
     chat *c = chat_new(&mem);
     if (!c) {
@@ -95,8 +121,8 @@ static bool render_prompt(chat_prompt *out, const tandem *g, str text, err *e)
         return err_set(e, ERR_UNAVAILABLE, "no memory for a prompt");
     }
     if (flags.gen.system) chat_add(c, CHAT_SYSTEM, str_of(flags.gen.system));
-    chat_add(c, CHAT_USER, text);
-    bool ok = chat_render_ids(out, engine_tok(g), c, &o, e) ||
+    chat_add(c, CHAT_USER, (str){0})->content = picture_list_content(pictures, text);
+    bool ok                                   = chat_render_ids(out, engine_tok(g), c, &o, e) ||
               err_wrap(e, "cannot write the prompt in the model's chat format (--raw needs none)");
     arena_deinit(&mem);
     return ok;
@@ -104,8 +130,10 @@ static bool render_prompt(chat_prompt *out, const tandem *g, str text, err *e)
 
 /* Reads the prompt, before the model is opened. */
 typedef struct {
-    buf         text;
-    chat_prompt prompt;
+    buf           text;
+    picture_list  pictures;
+    chat_prompt   prompt;
+    media_prompt *media; /* pictures of the prompt; NULL: none */
 } input;
 
 static bool make_prompt(input *in, const tandem *g, err *e)
@@ -117,7 +145,10 @@ static bool make_prompt(input *in, const tandem *g, err *e)
             return err_set(e, ERR_INPUT, "token id %d is not in the vocabulary of %d", ids->p[i],
                            engine_info(g)->n_vocab);
     if (flags.ids) return true;
-    if (!flags.raw) return render_prompt(&in->prompt, g, in->text.n ? buf_str(&in->text) : STR(""), e);
+    if (!flags.raw)
+        return load_pictures(&in->pictures, g, e) &&
+               render_prompt(&in->prompt, g, &in->pictures, in->text.n ? buf_str(&in->text) : STR(""), e) &&
+               chat_prompt_pictures(&in->prompt, &in->media, e);
     if (tok_add_bos(t)) tok_ids_put(ids, tok_bos(t));
     return tok_encode(t, ids, buf_str(&in->text), false, e);
 }
@@ -237,15 +268,17 @@ static void print_notes(const generator *a)
         fprintf(stderr, "seed %llu\n", (unsigned long long)a->result.usage.seed);
 }
 
-static bool answer(tandem *g, const chat_prompt *prompt, const tandem_grammar *fit, err *e)
+static bool answer(tandem *g, const input *in, const tandem_grammar *fit, err *e)
 {
-    generator a;
-    output    o = {.plain = flags.raw || flags.ids || flags.print_ids};
+    const chat_prompt *prompt = &in->prompt;
+    generator          a;
+    output             o = {.plain = flags.raw || flags.ids || flags.print_ids};
     if (!generator_init(&a, g, &flags.gen, e) ||
         !generate_check(&prompt->ids, engine_info(g)->n_ctx, engine_info(g)->n_vocab, flags.gen.max_tokens, e))
         return false;
     open_output(&o, g, prompt->in_thought);
     ask_for(&a, &o);
+    a.media                      = in->media;
     a.request.grammar            = *fit;
     a.request.grammar.may_think  = flags.gen.think;
     a.request.grammar.in_thought = prompt->in_thought;
@@ -269,7 +302,7 @@ static bool run_prompt(input *in, int n_args, char **args, err *e)
               (flags.ids || read_prompt(&in->text, n_args, args, e)) &&
               generate_open(&g, &flags.gen, files, need_text ? need_tok : NULL, e);
     checkpoint_close(files);
-    ok = ok && make_prompt(in, g, e) && answer(g, &in->prompt, &fit, e);
+    ok = ok && make_prompt(in, g, e) && answer(g, in, &fit, e);
     tandem_close(g);
     file_map_close(&m);
     return ok;
@@ -282,6 +315,8 @@ static int check_usage(int n_args, char **args)
         return opt_usage(&usage, "--ids excludes --system, --file and --think");
     if (flags.raw && (flags.gen.system || flags.gen.think))
         return opt_usage(&usage, "--raw excludes --system and --think");
+    if ((flags.raw || flags.ids) && (flags.images.n || flags.videos.n))
+        return opt_usage(&usage, "--%s excludes --image and --video", flags.raw ? "raw" : "ids");
     if (flags.grammar && flags.schema) return opt_usage(&usage, "--grammar and --json-schema exclude each other");
     return generate_check_flags(&flags.gen, &usage) ? 0 : 2;
 }
@@ -289,8 +324,8 @@ static int check_usage(int n_args, char **args)
 int cmd_run(int argc, char **args)
 {
     int   n_args, code;
-    err   e = {0};
-    input in;
+    err   e  = {0};
+    input in = {0};
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if (n_args && flags.ids && flags.ids == getenv("TANDEM_IDS")) flags.ids = NULL; /* the command line wins */
     if ((code = check_usage(n_args, args))) return code;
@@ -301,6 +336,8 @@ int cmd_run(int argc, char **args)
         code = opt_usage(&usage, "--ids: %s", e.text);
     else
         code = run_prompt(&in, n_args, args, &e) ? 0 : cli_fail(&e);
+    media_prompt_drop(in.media);
+    picture_list_free(&in.pictures);
     chat_prompt_deinit(&in.prompt);
     buf_deinit(&in.text);
     return code;

@@ -4,8 +4,11 @@
 #include "server/origin.h"
 #include "server/server.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 
 static struct {
@@ -15,7 +18,8 @@ static struct {
     const char   *api_key_file, *api_key, *admin_key_file;
     opt_list      allow_host, cors, alias;
     uint64_t      request_bytes, body_bytes; /* 0: not given */
-    bool          no_ollama;
+    bool          no_ollama, media_fetch;
+    const char   *media_dir;
 } flags = {.service = SERVICE_DEFAULTS, .port = 8080, .host = "127.0.0.1", .grace_s = 30, .hang_s = 60};
 
 static const option opts[] = {
@@ -103,6 +107,15 @@ static const option opts[] = {
      .kind = OPT_FLAG,
      .dest = &flags.no_ollama,
      .help = "disable the endpoints of Ollama's API (docs/api.md)"},
+    {.name = "media-fetch",
+     .kind = OPT_FLAG,
+     .dest = &flags.media_fetch,
+     .help = "fetch images and videos that requests refer to by http and https, from public addresses only"},
+    {.name = "media-dir",
+     .kind = OPT_STR,
+     .dest = &flags.media_dir,
+     .arg  = "DIR",
+     .help = "let requests refer to images and videos below this directory: file:///DIR/... (default: none)"},
     {.name = "watchdog",
      .kind = OPT_INT,
      .dest = &flags.hang_s,
@@ -181,6 +194,17 @@ static int check_usage(int n_args, char **args)
     return 0;
 }
 
+/* Replaces the directory by its absolute path without links, as file URLs name it. */
+static bool resolve_media_dir(err *e)
+{
+    static char path[PATH_MAX];
+    if (!flags.media_dir) return true;
+    if (!realpath(flags.media_dir, path))
+        return err_set(e, ERR_INPUT, "--media-dir %s: %s", flags.media_dir, strerror(errno));
+    flags.media_dir = path;
+    return true;
+}
+
 /* Raises the soft limit of file descriptors to the number that all connections need, up to the hard limit. */
 static void raise_descriptors(const http_options *o)
 {
@@ -202,6 +226,7 @@ int cmd_serve(int argc, char **args)
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if ((code = check_usage(n_args, args))) return code;
     server_options_init(&o);
+    if (!resolve_media_dir(&e)) return cli_fail(&e);
     if (!cli_resolve_model(&flags.service.engine.path, &e) ||
         !checkpoint_open(&first_files, flags.service.engine.path, &e) ||
         !service_find_drafters(&flags.service, first_files, &e))
@@ -231,6 +256,8 @@ int cmd_serve(int argc, char **args)
     o.no_ollama      = flags.no_ollama;
     o.sessions       = flags.service.session_dir;
     o.state_dir      = flags.service.session_dir;
+    o.media_fetch    = flags.media_fetch;
+    o.media_dir      = flags.media_dir;
     if (flags.request_bytes) o.max_held_bytes = flags.request_bytes;
     if (flags.body_bytes) o.http.max_bodies = flags.body_bytes;
     o.ready     = print_ready;

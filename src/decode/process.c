@@ -23,9 +23,10 @@ enum { PICTURES, VIDEOS, KINDS };
 enum { VIDEO_FACTOR = 4 }; /* a video may take longer than a picture */
 
 typedef struct {
-    pthread_mutex_t lock; /* held while a job runs */
-    pid_t           pid;  /* 0: none */
-    int             fd;
+    pthread_mutex_t    lock; /* held while a job runs */
+    pid_t              pid;  /* 0: none */
+    int                fd;
+    const atomic_bool *cancel; /* decode_job.cancel of the job that runs */
 } process;
 
 struct decode_worker {
@@ -138,18 +139,22 @@ static void limit_cpu(const process *p, int cpu_s)
     prlimit(p->pid, RLIMIT_CPU, &now, NULL);
 }
 
-typedef enum { MOVED, CLOSED, LATE } io_end;
+typedef enum { MOVED, CLOSED, LATE, CANCELLED } io_end;
 
-/* Waits for the descriptor. Returns false after the deadline. */
-static bool wait_for(const process *p, short events, double deadline)
+static bool is_cancelled(const process *p) { return p->cancel && atomic_load(p->cancel); }
+
+/* Waits for the descriptor. Returns MOVED when it is ready. */
+static io_end wait_for(const process *p, short events, double deadline)
 {
+    enum { CHECK_MS = 100 }; /* between two checks of `cancel` */
     struct pollfd f = {.fd = p->fd, .events = events};
     for (;;) {
         double left = deadline - clock_s();
-        if (left <= 0) return false;
-        int n = poll(&f, 1, (int)ceil(left * 1000));
-        if (n > 0) return true;
-        if (n < 0 && errno != EINTR) return false;
+        if (is_cancelled(p)) return CANCELLED;
+        if (left <= 0) return LATE;
+        int n = poll(&f, 1, (int)ceil(fmin(left * 1000, CHECK_MS)));
+        if (n > 0) return MOVED;
+        if (n < 0 && errno != EINTR) return CLOSED;
     }
 }
 
@@ -159,7 +164,8 @@ static io_end send_all(const process *p, const void *from, size_t n, double dead
         ssize_t sent = send(p->fd, at, n, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && errno == EAGAIN) {
-            if (!wait_for(p, POLLOUT, deadline)) return LATE;
+            io_end how = wait_for(p, POLLOUT, deadline);
+            if (how != MOVED) return how;
             continue;
         }
         if (sent <= 0) return CLOSED;
@@ -175,7 +181,8 @@ static io_end receive_all(const process *p, void *to, size_t n, double deadline)
         ssize_t got = recv(p->fd, at, n, 0);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) {
-            if (!wait_for(p, POLLIN, deadline)) return LATE;
+            io_end how = wait_for(p, POLLIN, deadline);
+            if (how != MOVED) return how;
             continue;
         }
         if (got <= 0) return CLOSED;
@@ -200,7 +207,8 @@ static bool fail(process *p, io_end how, const decode_limits *l, err *e, bool *i
 {
     if (how == CLOSED) wait_for_end(p);
     int status = end_process(p);
-    *idle      = how == CLOSED && WIFEXITED(status) && !WEXITSTATUS(status);
+    if (how == CANCELLED) return err_set(e, ERR_UNAVAILABLE, "cancelled");
+    *idle = how == CLOSED && WIFEXITED(status) && !WEXITSTATUS(status);
     if (how == LATE || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
         return err_set(e, ERR_INPUT,
                        "the file takes too long to decode: the limits are %g s, and %d s of processor time",
@@ -271,6 +279,7 @@ static bool run_once(process *p, decoded *out, const decode_job *job, const deco
 {
     int64_t numbers[REQUEST_NUMBERS];
     double  deadline = clock_s() + l->timeout_s;
+    if (is_cancelled(p)) return err_set(e, ERR_UNAVAILABLE, "cancelled");
     forget_ended(p);
     if (!p->pid && !start_process(p, job->is_video ? VIDEOS : PICTURES, l->idle_s, e)) return false;
     limit_cpu(p, l->cpu_s);
@@ -295,7 +304,8 @@ bool decode_worker_run(decode_worker *w, decoded *out, const decode_job *job, er
         l.cpu_s *= VIDEO_FACTOR;
     }
     pthread_mutex_lock(&p->lock);
-    ok = run_once(p, out, job, &l, e, &idle);
+    p->cancel = job->cancel;
+    ok        = run_once(p, out, job, &l, e, &idle);
     if (!ok && idle) ok = run_once(p, out, job, &l, e, &idle);
     pthread_mutex_unlock(&p->lock);
     if (!ok) decoded_free(out);

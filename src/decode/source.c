@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 enum { MAX_URL = 8 << 10, MAX_REDIRECTS = 5 };
+#define CHECK_S 0.1 /* between two checks of `cancel` */
 
 source_options source_default_options(void) { return (source_options){.max_bytes = DECODE_MAX_FILE, .fetch_s = 20}; }
 
@@ -218,8 +220,11 @@ static bool fetch_once(fetching *f, const source_options *o, str url, double dea
     f->ended       = false;
     f->location[0] = 0;
     http_fetch_start(c, path, &accept, 1, (str){0}, &(http_fetch_handler){on_head, on_body, on_end, f});
-    while (!f->ended) http_client_poll(c, deadline + 1);
+    bool cancelled = false;
+    while (!f->ended && !(cancelled = o->cancel && atomic_load(o->cancel)))
+        http_client_poll(c, fmin(clock_s() + CHECK_S, deadline + 1));
     http_client_close(c);
+    if (cancelled) return err_set(e, ERR_UNAVAILABLE, "cancelled");
     if (!f->ok) *e = f->why;
     return f->ok;
 }

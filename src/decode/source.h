@@ -8,6 +8,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+#include <stdatomic.h>
+
 struct sockaddr;
 
 typedef struct {
@@ -17,12 +19,13 @@ typedef struct {
     double      fetch_s;   /* timeout of a fetch, with its redirects */
     /* Returns whether an address may be connected to. NULL: address_is_public. Tests allow a server on this machine. */
     bool (*allows)(const struct sockaddr *address);
+    const atomic_bool *cancel; /* set by another thread to end a fetch soon; NULL: never */
 } source_options;
 
 source_options source_default_options(void); /* neither fetch nor dir; DECODE_MAX_FILE, 20 s */
 /* Appends the bytes that the URL refers to, to out, whose maximum is at least o->max_bytes. Blocks for a fetch.
  * ERR_INPUT: the URL is invalid or not allowed, or a server refused; ERR_TOO_LARGE: over max_bytes; ERR_UNAVAILABLE: no
- * memory. */
+ * memory, or cancelled. */
 bool source_load(buf *out, const source_options *o, str url, err *e);
 /* Appends the bytes of a base64 text. Line breaks are skipped, padding may be missing, - and _ stand for + and /.
  * Errors as above, with out->max as the limit. */

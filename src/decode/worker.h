@@ -10,6 +10,8 @@
 #include "media/frames.h"
 #include "media/patches.h"
 
+#include <stdatomic.h>
+
 #define DECODE_WORKER_COMMAND "decode-worker"     /* the first argument of the process; the second: picture or video */
 #define DECODE_MAX_FILE       ((size_t)64 << 20)  /* bytes of a picture or video file */
 #define DECODE_MAX_PIXELS     ((size_t)512 << 20) /* bytes of all frames of a result */
@@ -20,6 +22,8 @@ typedef struct {
     patch_rule patches;
     frame_rule frames; /* with is_video */
     str        file;   /* borrowed */
+    /* Set by another thread when the result is not needed any more: the job ends soon. NULL: never. */
+    const atomic_bool *cancel;
 } decode_job;
 
 /* Pictures in the model's target size: one, or the frames of a video. */
@@ -47,7 +51,7 @@ decode_worker *decode_worker_new(decode_limits limits);
 void decode_worker_free(decode_worker *w);
 /* Decodes a file, resizes it for the model, and blocks meanwhile. Jobs of several threads run one after another.
  * ERR_INPUT and ERR_TOO_LARGE: the file is at fault, also when it crashed the process or took too long.
- * ERR_UNAVAILABLE: no process, library or memory. *out is empty on failure. */
+ * ERR_UNAVAILABLE: no process, library or memory, or cancelled. *out is empty on failure. */
 bool decode_worker_run(decode_worker *w, decoded *out, const decode_job *job, err *e);
 
 /* Runs the process: reads jobs from descriptor 3 until it is closed. Returns the exit status. */

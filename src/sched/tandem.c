@@ -266,6 +266,8 @@ static void fill_info(tandem *t, const tandem_options *o)
     i->step_tokens   = o->step_tokens ? o->step_tokens : t->m.model->max_rows;
     i->weight_bytes  = t->m.model->weight_bytes;
     i->n_params      = t->m.model->n_params;
+    i->has_images    = t->m.model->media;
+    i->has_video     = t->m.model->media && t->m.model->media->video_id >= 0;
     i->quantisation  = quant_name(t->m.model->weight_type);
     i->has_tokenizer = t->m.tok;
     for (int k = 0; k < t->m.model->n_kv_classes; k++) {

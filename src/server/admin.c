@@ -66,6 +66,7 @@ static void put_model(json_writer *w, const server *s, const model_parts *all)
     json_member_int(w, "kv_bytes_per_token", (int64_t)i->kv_bytes_per_token);
     json_member_int(w, "kv_bytes_per_token_full", (int64_t)i->kv_bytes_per_token_full);
     json_member_int(w, "context", i->n_ctx);
+    parts_put_modalities(w, i);
     json_member_int(w, "layers", i->n_layers);
     json_member_int(w, "vocabulary", i->n_vocab);
     json_member_int(w, "max_lanes", i->max_lanes);

@@ -78,7 +78,7 @@ bool choice_submit(server_choice *c, tandem *t, err *e)
         ask.stop   = r->stop_text;
         ask.n_stop = (size_t)r->n_stop;
     }
-    return engine_submit(t, &ask, NULL, r->compiled, &c->job, e);
+    return engine_submit(t, &ask, r->media.prompt, r->compiled, &c->job, e);
 }
 
 /* --- tokens -------------------------------------------------------------------------------------*/

@@ -1,7 +1,7 @@
-/* Requests that generate text. A worker reads the body, another one compiles the grammar if it is new, and the first
- * job is submitted. From then on the I/O thread polls, formats and sends. The compiled grammar is kept until all
- * jobs are submitted, so that the I/O thread never compiles. A completion is freed when its call has ended, no
- * worker uses it and all its jobs are done, since the engine may read its memory until then. */
+/* Requests that generate text. A worker reads the body, another one loads its images, another one compiles the grammar
+ * if it is new, and the first job is submitted. From then on the I/O thread polls, formats and sends. The compiled
+ * grammar is kept until all jobs are submitted, so that the I/O thread never compiles. A completion is freed when its
+ * call has ended, no worker uses it and all its jobs are done, since the engine may read its memory until then. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/inside.h"
@@ -103,20 +103,43 @@ static void continue_session(completion *x)
 {
     server_request *r = &x->request;
     if (!x->s->opt->sessions || !r->session[0] || r->n_prompts != 1) return;
+    if (r->media.prompt) {
+        request_warn(r, "'session' is ignored: a conversation with images or videos cannot be saved");
+        return;
+    }
     r->ask.n_continued =
         live_sessions_continued(&x->s->sessions, x->tenant, r->session, r->prompt[0].ids, r->prompt[0].n);
 }
 
-static void read_and_submit(work_item *item)
+static void submit_read(completion *x)
 {
-    completion *x = (completion *)item;
-    if (atomic_load(&x->client_left) || !request_read(&x->request, x->s->engine, str_of(x->tenant), &x->why) ||
-        !hold_memory(x)) {
+    if (!hold_memory(x)) {
         free_request(x);
         return;
     }
     continue_session(x);
     if (!request_needs_compiling(&x->request) && !x->request.ollama.loaded) open_and_submit(x);
+}
+
+static void read_and_submit(work_item *item)
+{
+    completion *x = (completion *)item;
+    if (atomic_load(&x->client_left) || !request_read(&x->request, x->s->engine, str_of(x->tenant), &x->why))
+        free_request(x);
+    else if (!request_needs_media(&x->request))
+        submit_read(x);
+}
+
+/* Runs on a worker for media; cancelled when the client disconnects. */
+static void load_and_submit(work_item *item)
+{
+    completion *x = (completion *)item;
+    if (atomic_load(&x->client_left) ||
+        !media_load(&x->request, x->s->engine, &x->s->media, &x->client_left, &x->why) ||
+        !request_read(&x->request, x->s->engine, str_of(x->tenant), &x->why))
+        free_request(x);
+    else
+        submit_read(x);
 }
 
 /* Runs on the worker for grammars; cancelled when the client disconnects. */
@@ -143,7 +166,7 @@ static void note_session(completion *x)
     const tandem_job *j = x->n_choices == 1 ? x->choice[0].job : NULL;
     if (x->noted) return;
     x->noted = true;
-    if (!x->s->opt->sessions || !x->request.session[0] || !j || !tandem_job_admitted(j)) return;
+    if (!x->s->opt->sessions || !x->request.session[0] || !j || !tandem_job_admitted(j) || x->request.media.n) return;
     live_sessions_note(&x->s->sessions, x->tenant, x->request.session, j, &x->request.ask);
 }
 
@@ -494,17 +517,17 @@ void completions_note_live(const server *s)
 }
 
 /* --- a new one ----------------------------------------------------------------------------------*/
-/* Gives the request to the worker for grammars, since its grammar is not among the compiled ones. */
-static void begin_compiling(completion *x)
+/* Gives the request to another worker: its media are to be loaded, or its grammar is not among the compiled ones. */
+static void pass_on(completion *x, work_kind kind, void (*run)(work_item *item))
 {
     uint64_t share = str_hash(str_of(x->tenant));
-    if (work_is_full(x->s->work, WORK_GRAMMAR, share)) {
+    if (work_is_full(x->s->work, kind, share)) {
         error_take(&x->why, &(err){.code = ERR_BUSY}, NULL, false);
         refuse_completion(x);
         return;
     }
-    x->item.run    = compile_and_submit;
-    x->item.kind   = WORK_GRAMMAR;
+    x->item.run    = run;
+    x->item.kind   = kind;
     x->item.share  = share;
     x->with_worker = true;
     work_put(x->s->work, &x->item);
@@ -535,8 +558,10 @@ static void on_read(work_item *item)
         refuse_completion(x);
     else if (x->request.ollama.loaded)
         reply_loaded(x);
+    else if (request_needs_media(&x->request))
+        pass_on(x, WORK_MEDIA, load_and_submit);
     else if (!x->n_choices)
-        begin_compiling(x);
+        pass_on(x, WORK_GRAMMAR, compile_and_submit);
     else
         advance_completion(x);
 }

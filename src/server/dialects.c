@@ -84,7 +84,7 @@ const dialect_field dialect_table[] = {
     {"truncate_prompt_tokens", FIELD_ANSWERS, REFUSED, "", "prompts are never cut"},
     {"truncation_side",       FIELD_ANSWERS, IDLE,    "", "of truncate_prompt_tokens"},
     {"prompt_embeds",         FIELD_ANSWERS, REFUSED, "[]", "prompts are text or token ids"},
-    {"image_data",            FIELD_ANSWERS, REFUSED, "[]", "the model reads text only"},
+    {"image_data",            FIELD_ANSWERS, REFUSED, "[]", "chat completions have image_url"},
     {"documents",             FIELD_ANSWERS, REFUSED, "[]", "the template has no documents"},
     {"chat_template",         FIELD_ANSWERS, REFUSED, "", "the template is the model's own"},
     {"n_keep",                FIELD_ANSWERS, IDLE,    "", "the context is never shifted"},

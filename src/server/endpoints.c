@@ -232,6 +232,14 @@ void endpoint_locked_page(server *s, server_call *c)
 }
 
 /* --- what this server does not do ---------------------------------------------------------------*/
+void endpoint_no_audio(server *s, server_call *c)
+{
+    server_error why;
+    error_set(&why, 400, NULL, "not_supported",
+              "Audio is not supported: this server reads text and images, and generates text.");
+    call_refuse(s, c, &why);
+}
+
 void endpoint_no_embeddings(server *s, server_call *c)
 {
     server_error why;

@@ -17,6 +17,7 @@ void endpoint_drain(server *s, server_call *c);
 void endpoint_page(server *s, server_call *c); /* the page at /, its style sheet and icon */
 /* Refuses embeddings: 501 for Ollama's clients, 400 for OpenAI's, which retry after a 5xx. */
 void endpoint_no_embeddings(server *s, server_call *c);
+void endpoint_no_audio(server *s, server_call *c);
 /* Replies 401 with a page that describes how to send a key. */
 void endpoint_locked_page(server *s, server_call *c);
 #endif

@@ -14,6 +14,7 @@
 #include "server/life.h"
 #include "server/live.h"
 #include "server/live_sessions.h"
+#include "server/media.h"
 #include "server/metrics.h"
 #include "server/server.h"
 #include "server/status.h"
@@ -49,6 +50,7 @@ struct server {
     double                notified; /* clock_s of the last watchdog message to the service manager */
     struct results       *results;  /* results of benchmarks; NULL: it could not be opened */
     model_files          *files;    /* files of the engine, or of the last one; NULL: none was loaded */
+    media_access          media;    /* how images and videos are loaded */
 };
 
 /* The checks return false with a 503 or 429 in *why. */

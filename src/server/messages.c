@@ -40,13 +40,6 @@ static bool bad_member(const reader *r, const char *member, const char *what)
     return error_set(r->why, 400, path, NULL, "'%s' %s.", path, what);
 }
 
-static bool no_media(const reader *r)
-{
-    char path[96];
-    print_path(r, NULL, path, sizeof path);
-    return error_no_media(r->why, path);
-}
-
 static void *alloc(const reader *r, size_t n, size_t each)
 {
     void *p = arena_try(r->mem, n ? n : 1, each);
@@ -69,7 +62,7 @@ static bool read_object(const reader *r, const json_value *v, const char *key, c
 }
 
 /* --- blocks -------------------------------------------------------------------------------------*/
-typedef enum { TEXT, TOOL_NAME, IMAGE, DOCUMENT, THINKING, CALL, RESULT, LEFT_OUT } block_kind;
+typedef enum { TEXT, TOOL_NAME, DOCUMENT, IMAGE, THINKING, CALL, RESULT, LEFT_OUT } block_kind;
 enum { SYSTEM = 1 << CHAT_SYSTEM, USER = 1 << CHAT_USER, ASSISTANT = 1 << CHAT_ASSISTANT, TOOL = 1 << CHAT_TOOL };
 
 static const struct {
@@ -112,17 +105,15 @@ static bool read_kind(const reader *r, const json_value *v, int role, block_kind
     return role == ASSISTANT || refuse_type(r, role);
 }
 
-static bool read_media(const reader *r, int role, str *out)
-{
-    *out = STR(ERROR_NOT_SHOWN);
-    return role == TOOL || no_media(r);
-}
-
+/* Reads a document. One that is no text is refused, or in the result of a tool replaced. */
 static bool read_document(const reader *r, const json_value *v, int role, str *out)
 {
     const json_value *source = json_find(v, "source"), *type = json_find(source, "type"),
                      *data = json_find(source, "data");
-    if (!type || type->kind != JSON_STRING || !str_is(type->s, "text")) return read_media(r, role, out);
+    *out                   = STR(ERROR_NOT_SHOWN);
+    if (!type || type->kind != JSON_STRING || !str_is(type->s, "text"))
+        return role == TOOL || (bad_member(r, NULL, "must be a text: other documents are not supported"),
+                                r->why->code = "unsupported_value", false);
     if (!data || data->kind != JSON_STRING) return bad_member(r, "source.data", "must be a string");
     *out = data->s;
     return true;
@@ -132,7 +123,6 @@ static bool read_document(const reader *r, const json_value *v, int role, str *o
 static bool read_text(const reader *r, const json_value *v, int role, block_kind kind, str *out)
 {
     switch (kind) {
-    case IMAGE: return read_media(r, role, out);
     case DOCUMENT: return read_document(r, v, role, out);
     case TOOL_NAME: return read_str(r, v, "tool_name", out);
     case THINKING: return read_str(r, v, "thinking", out);
@@ -142,7 +132,7 @@ static bool read_text(const reader *r, const json_value *v, int role, block_kind
 
 static bool is_text(block_kind kind) { return kind <= DOCUMENT; }
 
-/* Reads the texts of a list of blocks. */
+/* Reads the texts and images of a list of blocks. */
 static bool read_parts(reader *r, const json_value *list, int role, chat_content *out)
 {
     chat_part *part = alloc(r, list->n, sizeof *part);
@@ -153,7 +143,10 @@ static bool read_parts(reader *r, const json_value *list, int role, chat_content
     for (size_t i = 0; i < list->n; i++) {
         r->index[r->depth - 1] = i;
         if (!read_kind(r, &list->item[i], role, &kind)) return false;
-        if (is_text(kind) && !read_text(r, &list->item[i], role, kind, &part[n++].text)) return false;
+        if (kind == IMAGE)
+            part[n++] = (chat_part){.kind = CHAT_IMAGE, .source = &list->item[i]};
+        else if (is_text(kind) && !read_text(r, &list->item[i], role, kind, &part[n++].text))
+            return false;
     }
     r->depth--;
     *out = (chat_content){.kind = n ? CHAT_PARTS : CHAT_NO_CONTENT, .part = part, .n_parts = n};
@@ -308,12 +301,15 @@ static bool read_result(reader *r, const json_value *v, chat_content *out)
     return true;
 }
 
+/* Makes the result of a call that failed an object, in which an image is only named. */
 static bool wrap_error(const reader *r, chat_content *c)
 {
     json_value  *v = alloc(r, 1, sizeof *v);
     json_member *m = alloc(r, 1, sizeof *m);
     str          text;
     if (!v || !m) return false;
+    for (size_t i = 0; i < c->n_parts; i++)
+        if (c->part[i].kind != CHAT_TEXT) c->part[i] = (chat_part){.text = STR(ERROR_NOT_SHOWN)};
     if (c->kind == CHAT_STRING)
         text = c->text;
     else if (!join_texts(r, c, "\n", &text))

@@ -127,7 +127,8 @@ static bool check_unsupported(const ollama_reader *r, bool raw, str system)
     if (!is_empty(context))
         return error_set(r->why, 400, "context", NULL,
                          "'context' is not supported: send the conversation as the messages of /api/chat.");
-    return is_empty(images) || error_no_media(r->why, "images");
+    if (images && images->kind != JSON_ARRAY) return ollama_bad(r, "images", "must be a list of base64 strings");
+    return !raw || is_empty(images) || ollama_bad(r, "images", "cannot be used in raw mode");
 }
 
 /* Adds a prompt in the client's own template: its markers are tokens. */
@@ -138,18 +139,19 @@ static bool add_raw(ollama_reader *r, str text)
     return true;
 }
 
-static bool add_text(ollama_reader *r, str system, str prompt)
+static bool add_text(ollama_reader *r, str system, str prompt, const json_value *images)
 {
     const str  role[] = {STR("system"), STR("user")}, text[] = {system, prompt};
     json_value all;
     if (!ollama_new_list(r, COUNT(role), &all)) return false;
     all.n = 0;
     for (size_t i = 0; i < COUNT(role); i++) {
-        json_value *m = &all.item[all.n];
-        if (!text[i].n) continue;
+        json_value *m          = &all.item[all.n];
+        bool        has_images = i && !is_empty(images);
+        if (!text[i].n && !has_images) continue;
         if (!ollama_new_object(r, m)) return false;
         ollama_put(m, "role", json_of_text(role[i]));
-        ollama_put(m, "content", json_of_text(text[i]));
+        if (!ollama_add_content(r, text[i], has_images ? images : NULL, m)) return false;
         all.n++;
     }
     ollama_put(&r->body, "messages", all);
@@ -163,12 +165,13 @@ static bool read_generate(ollama_reader *r, bool unload)
     if (!ollama_read_bool(r, "raw", &raw) || !read_text(r, "prompt", &prompt) || !read_text(r, "system", &system) ||
         !check_unsupported(r, raw, system))
         return false;
-    r->q->endpoint = FIELD_OLLAMA_GENERATE | (raw ? FIELD_TEXT : FIELD_CHAT);
-    if (!prompt.n) {
+    r->q->endpoint           = FIELD_OLLAMA_GENERATE | (raw ? FIELD_TEXT : FIELD_CHAT);
+    const json_value *images = json_find(r->from, "images");
+    if (!prompt.n && is_empty(images)) {
         r->q->ollama.loaded = unload ? "unload" : "load";
         return true;
     }
-    return (raw ? add_raw(r, prompt) : add_text(r, system, prompt) && ollama_add_think(r)) &&
+    return (raw ? add_raw(r, prompt) : add_text(r, system, prompt, images) && ollama_add_think(r)) &&
            ollama_add_logprobs(r, raw);
 }
 

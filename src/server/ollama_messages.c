@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+enum { MAX_IMAGES = 4096 }; /* per message; the setting media_max_items is no larger */
+
 /* --- messages -----------------------------------------------------------------------------------*/
 static bool is_text(const json_value *v) { return v && v->kind == JSON_STRING; }
 
@@ -26,25 +28,32 @@ static bool add_role(const ollama_reader *r, const json_value *m, size_t i, json
     return true;
 }
 
-/* Adds the text. A tool's picture is named in place of being shown, as in all APIs: its client would send it again. */
-static bool add_content(const ollama_reader *r, const json_value *m, size_t i, json_value *out, bool is_tool)
+bool ollama_add_content(const ollama_reader *r, str text, const json_value *images, json_value *out)
+{
+    json_value all;
+    size_t     n = images && images->kind == JSON_ARRAY ? images->n : 0;
+    if (!n) {
+        ollama_put(out, "content", json_of_text(text));
+        return true;
+    }
+    if (n > MAX_IMAGES) return ollama_bad(r, "images", "has more than 4096 items");
+    if (!ollama_new_list(r, n + 1, &all)) return false;
+    for (size_t i = 0; i <= n; i++) {
+        if (!ollama_new_object(r, &all.item[i])) return false;
+        ollama_put(&all.item[i], "type", json_of_text(i < n ? STR("image") : STR("text")));
+        ollama_put(&all.item[i], i < n ? "data" : "text", i < n ? images->item[i] : json_of_text(text));
+    }
+    if (!text.n) all.n = n;
+    ollama_put(out, "content", all);
+    return true;
+}
+
+static bool add_content(const ollama_reader *r, const json_value *m, size_t i, json_value *out)
 {
     const json_value *v = json_find(m, "content"), *images = json_find(m, "images");
-    char              path[64];
-    str               text = is_text(v) ? v->s : STR("");
     if (v && !is_text(v)) return bad_member(r, i, "content", "must be a string");
     if (images && images->kind != JSON_ARRAY) return bad_member(r, i, "images", "must be a list of base64 strings");
-    if (images && images->n && !is_tool) {
-        snprintf(path, sizeof path, "messages[%zu].images", i);
-        return error_no_media(r->why, path);
-    }
-    if (images && images->n) {
-        chat_part    part[] = {{.text = text}, {.text = STR(ERROR_NOT_SHOWN)}};
-        chat_content both   = {.kind = CHAT_PARTS, .part = part, .n_parts = COUNT(part)};
-        if (!chat_join(&r->q->mem, &both, "\n", &text)) return error_no_memory(r->why);
-    }
-    ollama_put(out, "content", json_of_text(text));
-    return true;
+    return ollama_add_content(r, is_text(v) ? v->s : STR(""), images, out);
 }
 
 /* --- calls and their answers --------------------------------------------------------------------*/
@@ -126,7 +135,7 @@ static bool add_message(const ollama_reader *r, const json_value *m, size_t i, j
     if (m->kind != JSON_OBJECT) return bad_member(r, i, NULL, "must be an object with role and content");
     if (!ollama_new_object(r, out) || !add_role(r, m, i, out, &role)) return false;
     bool is_tool = str_is(role, "tool");
-    if (!add_content(r, m, i, out, is_tool) || !add_calls(r, m, i, out, calls)) return false;
+    if (!add_content(r, m, i, out) || !add_calls(r, m, i, out, calls)) return false;
     if (thinking && !is_text(thinking)) return bad_member(r, i, "thinking", "must be a string");
     if (thinking) ollama_put(out, "reasoning_content", *thinking);
     return !is_tool || add_answered(r, m, i, out, calls);
@@ -136,8 +145,8 @@ static bool add_message(const ollama_reader *r, const json_value *m, size_t i, j
 static bool is_begun(const json_value *all)
 {
     const json_value *m = &all->item[all->n - 1];
-    return all->n > 1 && str_is(json_get(m, "role")->s, "assistant") && json_get(m, "content")->s.n &&
-           !json_get(m, "tool_calls") && !json_get(m, "reasoning_content");
+    return all->n > 1 && str_is(json_get(m, "role")->s, "assistant") && json_get(m, "content")->kind == JSON_STRING &&
+           json_get(m, "content")->s.n && !json_get(m, "tool_calls") && !json_get(m, "reasoning_content");
 }
 
 bool ollama_add_messages(ollama_reader *r, const json_value *list)

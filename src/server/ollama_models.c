@@ -86,12 +86,13 @@ static void put_details(json_writer *w, const tandem_info *i, path_info path)
     json_end(w);
 }
 
-static void put_capabilities(json_writer *w)
+static void put_capabilities(json_writer *w, const tandem_info *i)
 {
     static const char *const all[] = {"completion", "tools", "thinking"};
     json_key(w, "capabilities");
     json_begin_array(w);
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_put_str(w, str_of(all[i]));
+    for (size_t k = 0; k < COUNT(all); k++) json_put_str(w, str_of(all[k]));
+    if (i->has_images) json_put_str(w, STR("vision"));
     json_end(w);
 }
 
@@ -102,7 +103,7 @@ static void put_listed(json_writer *w, const server *s, const tandem_info *i)
 {
     put_modified(w, files_first(s->files), (time_t)s->created);
     json_member_int(w, "size", (int64_t)i->weight_bytes);
-    put_capabilities(w);
+    put_capabilities(w, i);
 }
 
 static void put_running(json_writer *w, const server *s, const tandem_info *i)
@@ -249,7 +250,7 @@ bool ollama_show(server_request *r, const tandem *t, buf *out, server_error *why
     put_template(&w, t);
     put_details(&w, engine_info(t), path);
     put_info(&w, t, model);
-    put_capabilities(&w);
+    put_capabilities(&w, engine_info(t));
     put_modified(&w, path, time(NULL));
     json_end(&w);
     return !out->failed || error_no_memory(why);

@@ -38,4 +38,6 @@ bool ollama_add_logprobs(ollama_reader *r, bool raw); /* raw: for a text complet
 /* --- ollama_messages.c ----------------------------------------------------------------------------*/
 /* Adds the messages of a list with at least one, the tools, and continue_final_message if the last one is begun. */
 bool ollama_add_messages(ollama_reader *r, const json_value *list);
+/* Adds the content of a message: a text, or parts if there are images, which come first. images may be NULL. */
+bool ollama_add_content(const ollama_reader *r, str text, const json_value *images, json_value *out);
 #endif

@@ -51,6 +51,16 @@ void parts_put_members(json_writer *w, const model_part *p)
     json_member_str(w, "error", p->error);
 }
 
+void parts_put_modalities(json_writer *w, const tandem_info *i)
+{
+    json_key(w, "input_modalities");
+    json_begin_array(w);
+    json_put_str(w, STR("text"));
+    if (i->has_images) json_put_str(w, STR("image"));
+    if (i->has_video) json_put_str(w, STR("video"));
+    json_end(w);
+}
+
 void parts_log(const server *s)
 {
     model_parts all;

@@ -31,5 +31,7 @@ typedef struct {
 void parts_list(model_parts *out, const server *s);
 /* Writes the members id, role, path, family, fingerprint, state and error of an open object; null where unknown. */
 void parts_put_members(json_writer *w, const model_part *p);
+/* Writes the member input_modalities: "text", and "image" and "video" where the model accepts them. */
+void parts_put_modalities(json_writer *w, const tandem_info *i);
 void parts_log(const server *s); /* logs one line per part */
 #endif

@@ -28,6 +28,8 @@ void record_sum(record_sums *s, const server_record *r)
         if (!r->shares_prompt[i]) {
             s->prompt_tokens += u->prompt_tokens;
             s->cached_tokens += u->cached_tokens;
+            s->image_tokens += u->image_tokens;
+            s->video_tokens += u->video_tokens;
         }
         later += u->completion_tokens ? u->completion_tokens - 1 : 0;
     }

@@ -25,6 +25,7 @@ typedef struct {
 /* Sums over all choices of a request. Rates are 0 when the divisor is 0. */
 typedef struct {
     int64_t prompt_tokens, cached_tokens; /* each prompt counts once, with the cache hits of its first choice */
+    int64_t image_tokens, video_tokens;   /* part of prompt_tokens */
     int64_t completion_tokens;
     double  queue_s, prefill_s, decode_s; /* maximum over the choices */
     double  first_s;                      /* from submission to the first token of any choice */

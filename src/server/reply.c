@@ -27,6 +27,13 @@ void reply_sum(reply_usage *out, const server_choice *all, int n)
     for (int i = 0; i < n; i++) out->reasoning_tokens += choice_reasoning_tokens(&all[i]);
 }
 
+void reply_put_media(buf *out, const reply_usage *u)
+{
+    if (u->sums.image_tokens || u->sums.video_tokens)
+        buf_printf(out, ",\"image_tokens\":%lld,\"video_tokens\":%lld", (long long)u->sums.image_tokens,
+                   (long long)u->sums.video_tokens);
+}
+
 /* Writes a number with three decimal places: for milliseconds, the resolution of the clock. */
 static void put_real(json_writer *w, const char *key, double x)
 {

@@ -85,6 +85,8 @@ typedef struct {
     int64_t     reasoning_tokens;
 } reply_usage;
 void reply_sum(reply_usage *out, const server_choice *all, int n);
+/* Appends the members image_tokens and video_tokens, after a comma, if the prompt has images or videos. */
+void reply_put_media(buf *out, const reply_usage *u);
 void reply_put_progress(buf *out, const tandem_progress *p); /* appends "prompt_progress":{...} */
 /* Appends "timings":{...} of a choice that is running. */
 void reply_put_live_timings(buf *out, const server_choice *c);

@@ -10,11 +10,11 @@ static void put_usage(buf *out, const server_choice *all, int n)
     const record_sums *s = &u.sums;
     buf_printf(out,
                "\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-               "\"prompt_tokens_details\":{\"cached_tokens\":%lld},"
-               "\"completion_tokens_details\":{\"reasoning_tokens\":%lld}}",
+               "\"prompt_tokens_details\":{\"cached_tokens\":%lld",
                (long long)s->prompt_tokens, (long long)s->completion_tokens,
-               (long long)(s->prompt_tokens + s->completion_tokens), (long long)s->cached_tokens,
-               (long long)u.reasoning_tokens);
+               (long long)(s->prompt_tokens + s->completion_tokens), (long long)s->cached_tokens);
+    reply_put_media(out, &u);
+    buf_printf(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":%lld}}", (long long)u.reasoning_tokens);
 }
 
 void completions_open(reply *r, const char *model, const completions_names *names)

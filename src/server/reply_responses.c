@@ -110,9 +110,13 @@ static void put_usage(buf *out, const server_choice *all, int n)
     long long in = (long long)u.sums.prompt_tokens, written = (long long)u.sums.completion_tokens;
     buf_printf(out,
                "\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld,"
-               "\"cache_write_tokens\":0},\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":%lld},"
+               "\"cache_write_tokens\":0",
+               in, (long long)u.sums.cached_tokens);
+    reply_put_media(out, &u);
+    buf_printf(out,
+               "},\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":%lld},"
                "\"total_tokens\":%lld},",
-               in, (long long)u.sums.cached_tokens, written, (long long)u.reasoning_tokens, in + written);
+               written, (long long)u.reasoning_tokens, in + written);
     reply_put_timings(out, all, n);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "server/dialects.h"
+#include "server/media.h"
 #include "server/messages.h"
 #include "server/responses.h"
 
@@ -31,6 +32,7 @@ void request_name(server_request *r, const char *served, const char *const *alia
 void request_forget(server_request *r)
 {
     request_drop_grammar(r);
+    media_forget(&r->media);
     chat_prompt_deinit(&r->rendered);
     arena_deinit(&r->mem);
     buf_deinit(&r->body);
@@ -381,6 +383,7 @@ static bool render_prompt(server_request *r, const tandem *t, chat_options *o, s
     err e = {0};
     if (!engine_format(t, o, &e)) return refuse_prompt(r, &e, why);
     chat_apply_wishes(r->chat, o);
+    o->media = engine_media(t);
     if (!chat_render_ids(&r->rendered, engine_tok(t), r->chat, o, &e)) return refuse_prompt(r, &e, why);
     if (r->rendered.n_media) return error_no_media(why, request_param(r));
     r->format     = o->format;
@@ -443,13 +446,18 @@ static bool render_fitting(server_request *r, const tandem *t, chat_options *o, 
     return render_last(r, t, &whole, turns - kept, o, why);
 }
 
-static bool read_chat(server_request *r, const tandem *t, const json_value *body, server_error *why)
+static bool read_chat(server_request *r, const tandem *t, server_error *why)
 {
-    chat_options o;
     if (r->endpoint == FIELD_MESSAGES && r->f.max_tokens == FIELD_ABSENT)
         return error_set(why, 400, "max_tokens", NULL, "'max_tokens' is missing.");
-    if (!read_messages(r, body, why) || !take_prompts(r, 1, why) || !render_fitting(r, t, &o, why) ||
-        !check_context(r, t, r->prompt[0].n, why))
+    return read_messages(r, r->root, why) && media_find(r, t, why);
+}
+
+static bool make_chat_prompt(server_request *r, const tandem *t, server_error *why)
+{
+    chat_options o;
+    if (!take_prompts(r, 1, why) || !render_fitting(r, t, &o, why) || !check_context(r, t, r->prompt[0].n, why) ||
+        !media_keep(r, why))
         return false;
     request_find_grammar(r, t, o.thinking);
     return true;
@@ -581,35 +589,32 @@ static bool read_session(server_request *r, server_error *why)
     return true;
 }
 
-static bool open_body(server_request *r, const tandem *t, const json_value **body, server_error *why)
+/* Parses the body and reads its fields. Sets r->root. */
+static bool open_body(server_request *r, const tandem *t, server_error *why)
 {
-    json_limits limits = {.max_memory = TREE_MEMORY};
-    err         e      = {0};
+    json_limits       limits = {.max_memory = TREE_MEMORY};
+    err               e      = {0};
+    const json_value *body;
     if (r->endpoint & FIELD_OLLAMA && !r->body.n) return error_set(why, 400, NULL, NULL, "missing request body");
-    if (!json_parse(body, &r->mem, buf_str(&r->body), &limits, &e)) return error_body(why, &e);
-    if ((*body)->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
+    if (!json_parse(&body, &r->mem, buf_str(&r->body), &limits, &e)) return error_body(why, &e);
+    if (body->kind != JSON_OBJECT) return error_set(why, 400, NULL, NULL, "The body must be a JSON object.");
     if (!engine_tok(t)) return error_set(why, 400, NULL, NULL, "The model has no tokenizer, which text needs.");
-    if (r->endpoint & FIELD_OLLAMA && !ollama_translate(r, body, why)) return false;
-    r->root = *body;
+    if (r->endpoint & FIELD_OLLAMA && !ollama_translate(r, &body, why)) return false;
+    r->root = body;
     if (r->endpoint & (FIELD_TOKENIZE | FIELD_DETOKENIZE))
-        return fields_read(&r->tokenize, &fields_tokenize, *body, r->endpoint, why);
-    if (!fields_read(&r->f, &fields_generate, *body, r->endpoint, why) || !dialects_check(r, *body, why)) return false;
+        return fields_read(&r->tokenize, &fields_tokenize, body, r->endpoint, why);
+    if (!fields_read(&r->f, &fields_generate, body, r->endpoint, why) || !dialects_check(r, body, why)) return false;
     if (r->endpoint == FIELD_MESSAGES) return messages_options(&r->f, &r->mem, why);
     return r->endpoint != FIELD_RESPONSES || responses_translate(r, why);
 }
 
-bool request_open(server_request *r, const tandem *t, server_error *why)
-{
-    const json_value *body;
-    return open_body(r, t, &body, why);
-}
+bool request_open(server_request *r, const tandem *t, server_error *why) { return open_body(r, t, why); }
 
 bool request_render(server_request *r, const tandem *t, buf *out, server_error *why)
 {
-    const json_value *body;
-    err               e = {0};
-    chat_options      o;
-    if (!open_body(r, t, &body, why) || !read_messages(r, body, why)) return false;
+    err          e = {0};
+    chat_options o;
+    if (!open_body(r, t, why) || !read_messages(r, r->root, why)) return false;
     bool ok = engine_format(t, &o, &e);
     if (ok) chat_apply_wishes(r->chat, &o);
     return (ok && chat_render_text(out, r->chat, &o, &e)) || refuse_prompt(r, &e, why);
@@ -617,11 +622,10 @@ bool request_render(server_request *r, const tandem *t, buf *out, server_error *
 
 bool request_count(server_request *r, const tandem *t, size_t *n, server_error *why)
 {
-    const json_value *body;
-    chat_options      o;
-    if (!open_body(r, t, &body, why) || !read_messages(r, body, why) || !take_prompts(r, 1, why) ||
-        !render_prompt(r, t, &o, why))
-        return false;
+    chat_options o;
+    if (!r->root && !(open_body(r, t, why) && read_messages(r, r->root, why) && media_find(r, t, why))) return false;
+    if (request_needs_media(r)) return true;
+    if (!take_prompts(r, 1, why) || !render_prompt(r, t, &o, why)) return false;
     *n = r->prompt[0].n;
     return true;
 }
@@ -649,10 +653,10 @@ static bool check_min_tokens(const server_request *r, server_error *why)
            error_set(why, 400, "min_tokens", NULL, "'min_tokens' and '%s' exclude each other.", r->grammar_field);
 }
 
-bool request_read(server_request *r, const tandem *t, str key, server_error *why)
+/* Reads all but the prompt. */
+static bool read_options(server_request *r, const tandem *t, str key, server_error *why)
 {
-    const json_value *body;
-    if (!open_body(r, t, &body, why)) return false;
+    if (!open_body(r, t, why)) return false;
     if (r->ollama.loaded) return true;
     tandem_request_init(t, &r->ask);
     if (r->endpoint & FIELD_BOTH && !(r->endpoint & FIELD_OLLAMA)) engine_fingerprint(t, r->fingerprint);
@@ -661,7 +665,14 @@ bool request_read(server_request *r, const tandem *t, str key, server_error *why
         !read_speculative(r, why) || !choose_tenant(r, key, why) || !read_session(r, why))
         return false;
     engine_limit_speculation(t, &r->ask.spec);
-    if (!(request_is_text(r) ? read_text_request(r, t, why) : read_chat(r, t, body, why)) || !read_biases(r, t, why) ||
+    return request_is_text(r) || read_chat(r, t, why);
+}
+
+bool request_read(server_request *r, const tandem *t, str key, server_error *why)
+{
+    if (!r->root && !read_options(r, t, key, why)) return false;
+    if (r->ollama.loaded || request_needs_media(r)) return true;
+    if (!(request_is_text(r) ? read_text_request(r, t, why) : make_chat_prompt(r, t, why)) || !read_biases(r, t, why) ||
         !check_min_tokens(r, why))
         return false;
     ollama_limit(r, t);

@@ -3,7 +3,9 @@
  * Reading (parsing, rendering, tokenising) is slow and runs on a worker. It uses only the request and constant data
  * of the engine. A request owns all its memory. One thread at a time uses it.
  *
- *      request_init, request_name ---> request_read (request_compile) ---> the engine ---> request_forget
+ *      request_init, request_name ---> request_read (media_load, request_read) (request_compile) ---> the engine
+ *                                                                                                        |
+ *                                                                                                 request_forget
  *
  * Functions with a server_error return false and set it: 400 with the field, 413 or 503. */
 #ifndef TANDEM_SERVER_REQUEST_H
@@ -14,6 +16,8 @@
 #include "server/record.h"
 #include "tok/stop.h"
 
+#include <stdatomic.h>
+
 typedef struct {
     const int32_t *ids;
     size_t         n;
@@ -21,6 +25,18 @@ typedef struct {
 } server_prompt;
 
 typedef struct response_tool response_tool;
+
+/* The pictures and videos of a request (server/media.h). */
+typedef struct {
+    chat_part    **part; /* [n] parts of the chat */
+    size_t         n;
+    decoded       *pixels; /* [n], of which the first n_pixels may be set */
+    size_t         n_pixels;
+    bool           loaded;
+    media_prompt  *prompt; /* the pictures of the prompt; NULL: none */
+    atomic_size_t *held;   /* counts held_bytes; NULL: nothing is counted */
+    size_t         held_bytes;
+} request_media;
 
 enum { REQUEST_WARNING_MAX = 1023 }; /* max bytes of all warnings of a request */
 
@@ -47,7 +63,8 @@ struct server_request {
     const char        *grammar_field;        /* name of the field that ask.grammar comes from; NULL: no grammar */
     response_tool     *tool;                 /* /v1/responses (responses.h), like the next two */
     size_t             n_tools;
-    json_value        *named_choice;         /* the name in tool_choice; NULL: none */
+    json_value        *named_choice; /* the name in tool_choice; NULL: none */
+    request_media      media;
     server_prompt     *prompt;               /* [n_prompts] */
     int                n_prompts, n_choices; /* choice i answers prompt i / f.n */
 
@@ -85,7 +102,10 @@ size_t request_repeat_bytes(const server_request *r);
 static inline bool request_is_text(const server_request *r) { return r->endpoint & FIELD_TEXTS; }
 /* Returns the name of the field with the prompt, in the client's API. A constant. */
 const char *request_param(const server_request *r);
-/* The next three and request_read parse the body: call one of them, once. */
+/* Returns whether the request has images or videos that are not loaded. */
+static inline bool request_needs_media(const server_request *r) { return r->media.n && !r->media.loaded; }
+/* The next three and request_read parse the body: call one of them, once. request_count and request_read return true
+ * before the prompt is made if request_needs_media; call them again after media_load. */
 /* Reads only the fields, for endpoints that do not use the engine. */
 bool request_open(server_request *r, const tandem *t, server_error *why);
 /* Appends the prompt of a chat as text, with its markers. */

@@ -28,6 +28,8 @@ static void put_answers(list *l, const server_record *r)
     put_int(l, "choices", r->n_choices);
     put_int(l, "prompt", s.prompt_tokens);
     put_int(l, "cached", s.cached_tokens);
+    if (s.image_tokens) put_int(l, "image", s.image_tokens);
+    if (s.video_tokens) put_int(l, "video", s.video_tokens);
     put_int(l, "tokens", s.completion_tokens);
     put_real(l, "queue_s", s.queue_s);
     put_real(l, "prefill_s", s.prefill_s);

@@ -221,23 +221,27 @@ const response_tool *responses_tool(const server_request *r, str shown)
 }
 
 /* --- contents -----------------------------------------------------------------------------------*/
-static bool is_medium(const json_value *part)
+static chat_part_kind part_kind(const json_value *v)
 {
-    return is(part, "type", "input_image") || is(part, "type", "input_audio") || is(part, "type", "input_file");
+    if (is(v, "type", "input_image")) return CHAT_IMAGE;
+    if (is(v, "type", "input_video")) return CHAT_VIDEO;
+    return is(v, "type", "input_audio") ? CHAT_AUDIO : CHAT_TEXT;
 }
 
 static bool read_part(const reader *in, const char *key, size_t i, const json_value *v, bool of_tool, chat_part *out)
 {
     bool              refusal = is(v, "type", "refusal");
     const json_value *text    = json_find(v, refusal ? "refusal" : "text");
-    *out                      = (chat_part){.kind = CHAT_TEXT};
-    if (is_medium(v)) {
+    *out                      = (chat_part){.kind = part_kind(v), .source = v};
+    if (out->kind != CHAT_TEXT) return true;
+    if (is(v, "type", "input_file")) {
         out->text = STR(ERROR_NOT_SHOWN);
-        return of_tool || (bad_item(in, ".%s[%zu] must be text: this model accepts no images, audio or files", key, i),
+        return of_tool || (bad_item(in, ".%s[%zu] must be text or an image: files are not supported", key, i),
                            in->why->code = "unsupported_value", false);
     }
     if (!refusal && !is(v, "type", "input_text") && !is(v, "type", "output_text") && !is(v, "type", "text"))
-        return bad_item(in, ".%s[%zu].type must be input_text, output_text or refusal", key, i);
+        return bad_item(in, ".%s[%zu].type must be input_text, input_image, input_video, output_text or refusal", key,
+                        i);
     if (!text || text->kind != JSON_STRING) return bad_item(in, ".%s[%zu].text must be a string", key, i);
     out->text = text->s;
     return true;

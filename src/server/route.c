@@ -23,6 +23,7 @@ const route_info route_table[] = {
     {"POST", "/messages", ROUTE_KEY, completion_messages, SIZE_MAX, &reply_messages},
     {"POST", "/messages/count_tokens", ROUTE_KEY, endpoint_count, SIZE_MAX, &reply_messages},
     {"POST", "/embeddings", ROUTE_KEY, endpoint_no_embeddings, 0, NULL},
+    {"POST", "/audio/*", ROUTE_KEY, endpoint_no_audio, 0, NULL},
     {"POST", "/tokenize", ROUTE_KEY, endpoint_tokenize, TEXT_MAX_BODY, NULL},
     {"POST", "/detokenize", ROUTE_KEY, endpoint_detokenize, TEXT_MAX_BODY, NULL},
     {"POST", "/apply-template", ROUTE_KEY, endpoint_template, TEXT_MAX_BODY, NULL},
@@ -207,6 +208,14 @@ static bool refuse_without_call(server *s, http_call *h)
     return false;
 }
 
+/* Returns the largest body of a route. Only a model that accepts images gets a base64 text of a whole file. */
+static size_t max_body_of(const server *s, const route_info *r)
+{
+    enum { TEXT = 64 << 20 };
+    bool media = s->engine && engine_media(s->engine);
+    return r->max_body < TEXT || media ? r->max_body : TEXT;
+}
+
 /* Runs handlers that need no body at once, even if the request has one. */
 bool route_on_head(void *ctx, http_call *h)
 {
@@ -227,7 +236,7 @@ bool route_on_head(void *ctx, http_call *h)
     buf_deinit(&others);
     if (!allowed || !c->route) return false;
     if (c->route->max_body)
-        http_limit_body(h, c->route->max_body);
+        http_limit_body(h, max_body_of(s, c->route));
     else
         c->route->handle(s, c);
     return c->route->max_body > 0;

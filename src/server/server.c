@@ -32,6 +32,7 @@ void server_options_init(server_options *o)
     size_t available = mem_available();
     *o               = (server_options){.model = "tandem", .grace_s = 30, .ping_s = 15, .hang_s = 60};
     http_options_init(&o->http);
+    o->http.max_body   = (size_t)96 << 20; /* a file of DECODE_MAX_FILE as base64; less for text (route.c) */
     o->http.host       = "127.0.0.1";
     o->http.port       = 8080;
     o->max_held_bytes  = share_of_memory((size_t)1 << 30, available, 8);
@@ -258,6 +259,7 @@ static void close_server(server *s)
     assert(!s->n_completions && !s->n_users && !s->bench);
     life_end(s);
     live_sessions_deinit(&s->sessions);
+    decode_worker_free(s->media.decoder);
     metrics_free(s->metrics);
     results_close(s->results);
     live_deinit(s);
@@ -273,6 +275,16 @@ static void open_results(server *s)
         log_event(LOG_WARN, "bench", "%s; results of benchmarks are not kept", e.text);
 }
 
+static void set_media(server *s)
+{
+    s->media            = (media_access){.decoder  = decode_worker_new(decode_default_limits()),
+                                         .from     = source_default_options(),
+                                         .held     = &s->held_bytes,
+                                         .max_held = s->opt->max_held_bytes};
+    s->media.from.fetch = s->opt->media_fetch;
+    s->media.from.dir   = s->opt->media_dir;
+}
+
 bool server_run(const server_options *o, err *e)
 {
     server  s = {.opt      = o,
@@ -281,6 +293,7 @@ bool server_run(const server_options *o, err *e)
                  .metrics  = metrics_new(),
                  .watchdog = {.limit_s = o->hang_s}};
     signals before;
+    set_media(&s);
     live_sessions_init(&s.sessions);
     bool ok = open_server(&s, e);
     if (ok) {

@@ -39,6 +39,8 @@ typedef struct {
     bool               no_ollama;     /* do not serve Ollama's endpoints */
     bool               sessions;      /* the engine has a directory for sessions */
     const char        *state_dir;     /* directory of the results of benchmarks; NULL: they live in memory */
+    bool               media_fetch;   /* images and videos may be fetched by http and https */
+    const char        *media_dir;     /* they may be files below this directory; NULL: no files */
     /* The process exits after server_run: SIGTERM and SIGINT stay handled until then. */
     bool exits_next;
 } server_options;

@@ -53,6 +53,7 @@ static void put_model(json_writer *w, const status_view *v, str id)
     json_member_int(w, "created", v->created);
     json_member_str(w, "owned_by", "tandem");
     json_member_int(w, "max_model_len", i->n_ctx);
+    parts_put_modalities(w, i);
     json_key(w, "meta");
     json_begin_object(w);
     json_member_str(w, "family", i->family);
@@ -195,7 +196,8 @@ void status_props(const status_view *v, buf *out)
     put_parts(&w, &v->parts);
     json_key(&w, "modalities");
     json_begin_object(&w);
-    json_member_bool(&w, "vision", false);
+    json_member_bool(&w, "vision", v->info.has_images);
+    json_member_bool(&w, "video", v->info.has_video);
     json_member_bool(&w, "audio", false);
     json_end(&w);
     json_member_str(&w, "build_info", "tandem " TANDEM_VERSION);

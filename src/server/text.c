@@ -124,8 +124,9 @@ static bool text_template(server_request *r, const tandem *t, buf *out, server_e
 
 static bool text_count(server_request *r, const tandem *t, buf *out, server_error *why)
 {
-    size_t n;
+    size_t n = 0;
     if (!request_count(r, t, &n, why)) return false;
+    if (request_needs_media(r)) return true; /* called again when they are loaded */
     bool object = r->endpoint != FIELD_MESSAGES;
     buf_printf(out, "{%s\"input_tokens\":%zu}", object ? "\"object\":\"response.input_tokens\"," : "", n);
     return check_room(out, why);
@@ -143,6 +144,7 @@ struct text_job {
     server_request request;
     size_t         of_body, held_bytes; /* bytes that are counted, among the bodies and of all requests */
     buf            out;
+    atomic_bool    client_left;
     bool           ok;
     server_error   why;
 };
@@ -157,7 +159,16 @@ static bool hold_memory(text_job *x)
 static void run_text_job(work_item *item)
 {
     text_job *x = (text_job *)item;
-    x->ok       = x->fn(&x->request, x->s->engine, &x->out, &x->why) && hold_memory(x);
+    x->ok       = x->fn(&x->request, x->s->engine, &x->out, &x->why);
+    if (x->ok && !request_needs_media(&x->request)) x->ok = hold_memory(x);
+}
+
+/* Runs on a worker for media, after the first run found some. */
+static void load_and_run(work_item *item)
+{
+    text_job *x = (text_job *)item;
+    x->ok       = media_load(&x->request, x->s->engine, &x->s->media, &x->client_left, &x->why);
+    if (x->ok) run_text_job(item);
 }
 
 static void free_text_job(text_job *x)
@@ -178,9 +189,23 @@ static void reply_whole(text_job *x)
     call_reply(x->s, x->call, 200, "application/json", buf_str(&x->out));
 }
 
+/* Gives a job with media that are not loaded to a worker for media. Returns false if it has none. */
+static bool pass_on(text_job *x)
+{
+    if (!x->ok || !x->call || !request_needs_media(&x->request)) return false;
+    x->item.kind  = WORK_MEDIA;
+    x->item.run   = load_and_run;
+    x->item.share = str_hash(str_of(x->call->tenant));
+    if (work_is_full(x->s->work, WORK_MEDIA, x->item.share))
+        return x->ok = error_take(&x->why, &(err){.code = ERR_BUSY}, NULL, false);
+    work_put(x->s->work, &x->item);
+    return true;
+}
+
 static void text_job_done(work_item *item)
 {
     text_job *x = (text_job *)item;
+    if (!item->skipped && pass_on(x)) return;
     if (item->skipped) x->ok = error_shutting_down(&x->why);
     if (x->call) {
         x->call->text    = NULL;
@@ -197,6 +222,7 @@ static void text_job_done(work_item *item)
 void text_on_end(text_job *x)
 {
     x->call = NULL;
+    atomic_store(&x->client_left, true);
     if (work_withdraw(x->s->work, &x->item)) free_text_job(x);
 }
 

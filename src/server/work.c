@@ -6,10 +6,11 @@
 
 #include <time.h>
 
-enum { MAX_THREADS = 8 };
+enum { MAX_THREADS = 8, GRAMMAR_THREADS = 1, MEDIA_THREADS = 2, OWN_THREADS = GRAMMAR_THREADS + MEDIA_THREADS };
 
-static const int most_waiting[WORK_KINDS] = {[WORK_QUICK] = 512, [WORK_SLOW] = 32, [WORK_GRAMMAR] = 128};
-enum { MOST_OF_A_SHARE = 64 }; /* grammars */
+static const int most_waiting[WORK_KINDS] = {
+    [WORK_QUICK] = 512, [WORK_SLOW] = 32, [WORK_GRAMMAR] = 128, [WORK_MEDIA] = 128};
+enum { MOST_OF_A_SHARE = 64 }; /* grammars, media */
 
 typedef struct {
     work_item *first, **end;
@@ -19,18 +20,18 @@ typedef struct {
 typedef struct {
     work     *w;
     pthread_t thread;
-    bool      compiles; /* grammars, and nothing else */
-    double    since;    /* clock_s when it began an item that is not slow; 0: it has none. Under the lock */
+    work_kind kind;  /* WORK_GRAMMAR, WORK_MEDIA: only these; WORK_QUICK: quick and slow ones */
+    double    since; /* clock_s when it began a quick item or a grammar; 0: it has none. Under the lock */
 } worker;
 
 struct work {
     pthread_mutex_t lock;
-    pthread_cond_t  more, more_grammars, ended;
+    pthread_cond_t  more[WORK_KINDS], ended;       /* more[WORK_QUICK]: also slow ones */
     item_list       waiting[WORK_KINDS], finished; /* under the lock, as the rest */
     int             n_slow, most_slow;             /* that are being run, and may be */
-    uint64_t        last_share;                    /* share of the grammar that was started last */
+    uint64_t        last_share[WORK_KINDS];        /* share of the grammar or medium that was started last */
     bool            closing;
-    worker          worker[MAX_THREADS + 1];
+    worker          worker[MAX_THREADS + OWN_THREADS];
     int             n_workers, n_running; /* started; of them not ended */
     void (*wake)(void *ctx);
     void *ctx;
@@ -68,21 +69,23 @@ static bool remove_from(item_list *l, work_item *item)
 }
 
 /* Removes and returns the first item of another share than the last one returned, else the first; NULL: none. */
-static work_item *take_grammar(work *w)
+static work_item *take_in_turn(work *w, work_kind kind)
 {
-    item_list *l = &w->waiting[WORK_GRAMMAR];
+    item_list *l = &w->waiting[kind];
     work_item *x = l->first;
-    while (x && x->share == w->last_share) x = x->next;
+    while (x && x->share == w->last_share[kind]) x = x->next;
     if (!x) x = l->first;
     if (!x) return NULL;
     remove_from(l, x);
-    w->last_share = x->share;
+    w->last_share[kind] = x->share;
     return x;
 }
 
-static work_item *take_next(work *w, bool compiles)
+static bool has_shares(work_kind kind) { return kind == WORK_GRAMMAR || kind == WORK_MEDIA; }
+
+static work_item *take_next(work *w, work_kind kind)
 {
-    if (compiles) return take_grammar(w);
+    if (has_shares(kind)) return take_in_turn(w, kind);
     work_item *item = take_first(&w->waiting[WORK_QUICK]);
     return item || w->n_slow >= w->most_slow ? item : take_first(&w->waiting[WORK_SLOW]);
 }
@@ -92,13 +95,13 @@ static void run_item(worker *me, work_item *item)
     work *w    = me->w;
     bool  slow = item->kind == WORK_SLOW;
     w->n_slow += slow;
-    me->since = slow ? 0 : clock_s();
+    me->since = slow || item->kind == WORK_MEDIA ? 0 : clock_s();
     pthread_mutex_unlock(&w->lock);
     item->run(item);
     pthread_mutex_lock(&w->lock);
     me->since = 0;
     w->n_slow -= slow;
-    if (w->waiting[WORK_SLOW].first) pthread_cond_signal(&w->more);
+    if (w->waiting[WORK_SLOW].first) pthread_cond_signal(&w->more[WORK_QUICK]);
     append(&w->finished, item);
     w->wake(w->ctx);
 }
@@ -109,12 +112,12 @@ static void *worker_main(void *arg)
     work   *w  = me->w;
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        work_item *item = take_next(w, me->compiles);
+        work_item *item = take_next(w, me->kind);
         if (!item && w->closing) break;
         if (item)
             run_item(me, item);
         else
-            pthread_cond_wait(me->compiles ? &w->more_grammars : &w->more, &w->lock);
+            pthread_cond_wait(&w->more[me->kind], &w->lock);
     }
     w->n_running--;
     pthread_cond_signal(&w->ended);
@@ -124,8 +127,11 @@ static void *worker_main(void *arg)
 
 static bool start_workers(work *w, int n, err *e)
 {
-    for (int i = 0; i <= n; i++) {
-        w->worker[i] = (worker){.w = w, .compiles = i == n};
+    for (int i = 0; i < n + OWN_THREADS; i++) {
+        w->worker[i] = (worker){.w    = w,
+                                .kind = i < n                     ? WORK_QUICK
+                                        : i < n + GRAMMAR_THREADS ? WORK_GRAMMAR
+                                                                  : WORK_MEDIA};
         if (!thread_start(&w->worker[i].thread, worker_main, &w->worker[i]))
             return err_set(e, ERR_UNAVAILABLE, "cannot start a worker thread");
         pthread_mutex_lock(&w->lock);
@@ -148,8 +154,7 @@ bool work_new(work **out, int n_threads, void (*wake)(void *ctx), void *ctx, err
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->more, NULL);
-    pthread_cond_init(&w->more_grammars, NULL);
+    for (int i = 0; i < WORK_KINDS; i++) pthread_cond_init(&w->more[i], NULL);
     pthread_cond_init(&w->ended, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (start_workers(w, n_threads < MAX_THREADS ? n_threads : MAX_THREADS, e)) {
@@ -165,7 +170,7 @@ bool work_is_full(work *w, work_kind kind, uint64_t share)
 {
     int mine = 0;
     pthread_mutex_lock(&w->lock);
-    for (const work_item *x = w->waiting[kind].first; x && kind == WORK_GRAMMAR; x = x->next) mine += x->share == share;
+    for (const work_item *x = w->waiting[kind].first; x && has_shares(kind); x = x->next) mine += x->share == share;
     bool full = w->waiting[kind].n >= most_waiting[kind] || mine >= MOST_OF_A_SHARE;
     pthread_mutex_unlock(&w->lock);
     return full;
@@ -175,7 +180,7 @@ void work_put(work *w, work_item *item)
 {
     pthread_mutex_lock(&w->lock);
     append(&w->waiting[item->kind], item);
-    pthread_cond_signal(item->kind == WORK_GRAMMAR ? &w->more_grammars : &w->more);
+    pthread_cond_signal(&w->more[has_shares(item->kind) ? item->kind : WORK_QUICK]);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -231,8 +236,7 @@ bool work_stop(work *w, double wait_s)
     until.tv_sec += (time_t)wait_s;
     pthread_mutex_lock(&w->lock);
     w->closing = true;
-    pthread_cond_broadcast(&w->more);
-    pthread_cond_broadcast(&w->more_grammars);
+    for (int i = 0; i < WORK_KINDS; i++) pthread_cond_broadcast(&w->more[i]);
     while (w->n_running && !pthread_cond_timedwait(&w->ended, &w->lock, &until)) {}
     bool all = !w->n_running;
     pthread_mutex_unlock(&w->lock);
@@ -245,8 +249,7 @@ void work_free(work *w)
     work_stop(w, 0);
     for (int i = 0; i < w->n_workers; i++) pthread_join(w->worker[i].thread, NULL);
     work_collect(w);
-    pthread_cond_destroy(&w->more);
-    pthread_cond_destroy(&w->more_grammars);
+    for (int i = 0; i < WORK_KINDS; i++) pthread_cond_destroy(&w->more[i]);
     pthread_cond_destroy(&w->ended);
     pthread_mutex_destroy(&w->lock);
     mem_free(w);

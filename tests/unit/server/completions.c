@@ -535,7 +535,7 @@ TEST(server_refuses_what_is_wrong)
             "must be system");
     refused(&r, chat_path,
             "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]}",
-            400, "messages", "text only");
+            400, "messages[0].content[0]", "text only");
     refused(&r, chat_path, "{\"temperature\":-1," SUM "}", 400, "temperature", "from 0 to 100");
     refused(&r, chat_path, "{\"stop\":[1]," SUM "}", 400, "stop", "'stop'");
     refused(&r, chat_path, "{\"stop\":\"\"," SUM "}", 400, "stop", "'stop'");

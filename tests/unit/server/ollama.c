@@ -138,8 +138,11 @@ TEST(ollama_bodies_are_chats)
         {CHAT(SAYS("user",
                    "Hi") "," CALLS(CALL("", "Rome")) ",{\"role\":\"tool\",\"content\":\"x\",\"images\":[\"aGk=\"]}",
               ""),
-         WANT(SAYS("user", "Hi") "," CALLS(CALL("\"id\":\"a\",", "Rome")) "," RESULT("x\\n" ERROR_NOT_SHOWN,
-                                                                                     ",\"tool_call_id\":\"a\""),
+         WANT(SAYS("user", "Hi") "," CALLS(
+                  CALL("\"id\":\"a\",", "Rome")) ","
+                                                 "{\"role\":\"tool\",\"content\":[{\"type\":\"image\",\"data\":\"aGk="
+                                                 "\"},{\"type\":\"text\",\"text\":\"x\"}],"
+                                                 "\"tool_call_id\":\"a\"}",
               THINK)},
         {CHAT("{\"role\":\"assistant\",\"content\":\"a\",\"thinking\":\"b\"}," SAYS("user", "Hi"), ""),
          WANT("{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":\"b\"}," SAYS("user", "Hi"), THINK)},
@@ -302,6 +305,9 @@ TEST(ollama_refuses_what_is_wrong)
         {FIELD_OLLAMA_GENERATE, 400, "{\"model\":\"nano\",\"prompt\":\"x\",\"raw\":true,\"system\":\"y\"}",
          "raw mode does not support"},
         {FIELD_OLLAMA_GENERATE, 400, "{\"model\":\"nano\",\"prompt\":\"x\",\"images\":[\"aGk=\"]}", "text only"},
+        {FIELD_OLLAMA_GENERATE, 400, "{\"model\":\"nano\",\"prompt\":\"x\",\"images\":7}", "'images' must be a list"},
+        {FIELD_OLLAMA_GENERATE, 400, "{\"model\":\"nano\",\"prompt\":\"x\",\"raw\":true,\"images\":[\"aGk=\"]}",
+         "raw mode"},
     };
     reading x;
     buf     b;

@@ -86,7 +86,7 @@ TEST(responses_join_what_was_one_turn)
             "<|turn>user\nHi<turn|>\n<|turn>model\n<|channel>thought\nT\n<channel|><|tool_call>call:f{a:1}<tool_call|>"
             "<|tool_response>response:f{value:<|\"|>x<|\"|>}<tool_response|>");
     /* what a tool shows and the model cannot see is said */
-    renders(t, IN(USER("Hi") "," CALL("f", "1") "," OUT("1", "[{\"type\":\"input_image\",\"image_url\":\"data:\"}]")),
+    renders(t, IN(USER("Hi") "," CALL("f", "1") "," OUT("1", "[{\"type\":\"input_file\",\"file_url\":\"data:\"}]")),
             "<|turn>user\nHi<turn|>\n<|turn>model\n<|tool_call>call:f{a:1}<tool_call|><|tool_response>response:f{value:"
             "<|\"|>(an image or a file, which cannot be shown here)<|\"|>}<tool_response|>");
 }
@@ -190,7 +190,7 @@ TEST(responses_refuse_by_name)
     refused(t, IN("{\"role\":\"user\",\"content\":7}"), "input[0].content", "a list of parts");
     refused(t, IN("{\"role\":\"user\",\"content\":[7]}"), "input[0].content[0].type", "input_text");
     refused(t, IN("{\"role\":\"user\",\"content\":[{\"type\":\"input_text\"}]}"), "input[0].content[0].text", "string");
-    refused(t, IN("{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}"), "input[0].content[0]", "no images");
+    refused(t, IN("{\"role\":\"user\",\"content\":[{\"type\":\"input_file\"}]}"), "input[0].content[0]", "files");
     refused(t, IN("{\"type\":\"item_reference\",\"id\":\"x\"}"), "input[0].type", "nothing is stored");
     refused(t, IN("{\"type\":\"function_call\",\"arguments\":\"{}\"}"), "input[0].name", "name");
     refused(t, IN("{\"type\":\"function_call\",\"name\":\"f\",\"arguments\":{}}"), "input[0].arguments", "string");

@@ -44,7 +44,8 @@ TEST(server_replies_have_all_their_members)
         {"GET", "/ready", "", "{status}"},
         {"GET", "/version", "", "{version}"},
         {"GET", "/v1/models", "",
-         "{object data[{id object created owned_by max_model_len meta{family n_vocab n_layers size}}]}"},
+         "{object data[{id object created owned_by max_model_len input_modalities[] meta{family n_vocab n_layers "
+         "size}}]}"},
         {"GET", "/tokenizer_info", "",
          "{tokenizer_class vocab_size model_max_length add_bos_token bos_token eos_token pad_token unk_token}"},
         {"POST", "/tokenize", "{\"prompt\":\"Hi\"}", "{count max_model_len tokens[]}"},
@@ -53,7 +54,8 @@ TEST(server_replies_have_all_their_members)
         {"GET", "/props", "",
          "{default_generation_settings{n_ctx params{temperature top_k top_p min_p repeat_penalty presence_penalty "
          "frequency_penalty speculative}} total_slots model_alias model_path models[{" PART
-         "}] modalities{vision audio} build_info limits{request_memory body_memory} engine{device threads kv_type "
+         "}] modalities{vision video audio} build_info limits{request_memory body_memory} engine{device threads "
+         "kv_type "
          "kv_sliding kv_draft sparse_fa kv_bytes_per_token kv_bytes_per_token_full "
          "kv_bytes step_tokens dflash mtp} "
          "settings "
@@ -63,7 +65,7 @@ TEST(server_replies_have_all_their_members)
         {"GET", "/api/models/nano", "",
          "{" PART
          " object state_s quantisation weight_bytes kv_bytes kv_type kv_sliding kv_draft sparse_fa kv_bytes_per_token "
-         "kv_bytes_per_token_full context layers vocabulary max_lanes "
+         "kv_bytes_per_token_full context input_modalities[] layers vocabulary max_lanes "
          "step_tokens device threads settings}"},
         {"GET", "/api/models/dflash", "", "{" PART " object of quantisation weight_bytes context max_draft}"},
         {"GET", "/api/models/nano/settings", "", "{object model settings warnings}"},
