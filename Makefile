@@ -255,7 +255,7 @@ $(EXAMPLES): $(BUILD)/%: examples/%.c include/tandem.h $(STATIC)
 	$(Q)$(CC) $(filter-out -Isrc,$(CFLAGS)) $(LDFLAGS) -o $@ $< $(STATIC) $(LDLIBS)
 
 # The engine with many requests.
-ENGINE   := $(BUILD)/engine_exact $(BUILD)/engine_soak
+ENGINE   := $(addprefix $(BUILD)/engine_,exact soak paths)
 $(ENGINE): $(BUILD)/engine_%: $(BUILD)/obj/tests/sched/%.o $(BUILD)/obj/tests/sched/stage.o $(SPEC_RIG) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
