@@ -367,14 +367,17 @@ bool index_add(store_index *x, const index_entry *n, uint64_t max_bytes, const c
 {
     *added = false;
     if (n->bytes > max_bytes) return true;
-    if (!run(x, "BEGIN IMMEDIATE", e)) return false;
+    /* Synced, as nothing else: after a crash of the machine, no file may be without an entry. */
+    if (!run(x, "PRAGMA synchronous = FULL; BEGIN IMMEDIATE", e)) return false;
     bool ok = insert(x, n, temp, added, e);
     while (ok && *added && index_get_stats(x).bytes > max_bytes)
         if (!evict_one(x, n, e)) { /* pending entries and parents stay */
             ok     = delete_entry(x, n->key, e);
             *added = false;
         }
-    return finish(x, ok, e);
+    ok = finish(x, ok, e);
+    sqlite3_exec(x->db, "PRAGMA synchronous = NORMAL", NULL, NULL, NULL);
+    return ok;
 }
 
 void index_trim(store_index *x, uint64_t max_bytes)
