@@ -84,9 +84,12 @@ static bool endpoint_has(int endpoint, str key)
 /* Writes the body of the HTTP request that the command stands for. */
 static bool put_body(buf *out, const command *c, bool raw, int *endpoint, command_error *why)
 {
-    const json_value *effort = json_find(json_find(c->root, "reasoning"), "effort");
+    const json_value *reasoning = json_find(c->root, "reasoning"), *effort = json_find(reasoning, "effort");
     buf_putc(out, '{');
     if (!(*endpoint = put_prompt(out, c, raw, why))) return false;
+    if (reasoning && (*endpoint != FIELD_CHAT || !effort || reasoning->n != 1))
+        return command_fail(why, "bad_request", "reasoning",
+                            "'reasoning' must be {\"effort\": ...}, and needs 'messages' or 'prompt'");
     for (size_t i = 0; i < c->root->n; i++) {
         const json_member *m = &c->root->member[i];
         char               key[64];
@@ -97,7 +100,7 @@ static bool put_body(buf *out, const command *c, bool raw, int *endpoint, comman
                                 *endpoint == FIELD_CHAT ? "'raw' or 'ids'" : "'messages' or 'prompt'");
         put_member(out, key, &m->value);
     }
-    if (effort && *endpoint == FIELD_CHAT) put_member(out, "reasoning_effort", effort);
+    if (effort) put_member(out, "reasoning_effort", effort);
     buf_putc(out, '}');
     return !out->failed || command_fail(why, "too_large", NULL, "there is no memory for the request");
 }

@@ -47,6 +47,7 @@ void op_fail_snapshot(daemon_op *op, const tandem_error *e)
                                         [TANDEM_UNAVAILABLE] = "shutting_down", [TANDEM_IO] = "io"};
     command_error            why;
     const char              *code = (size_t)e->code < COUNT(codes) && codes[e->code] ? codes[e->code] : "internal";
+    if (e->code == TANDEM_UNAVAILABLE && !op->d->closing) code = "busy"; /* no memory now */
     command_fail(&why, code, NULL, "%s", e->text);
     op_fail(op, &why);
 }

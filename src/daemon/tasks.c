@@ -221,25 +221,34 @@ static void settle_engine(task *k)
     }
 }
 
-/* Ends the operations that wait for the model, which could not be loaded. */
+/* Ends an operation that needs the model, which could not be loaded. */
+static void fail_load(daemon_op *op, const err *e)
+{
+    command_error why;
+    bool          passes = e->code == ERR_UNAVAILABLE || e->code == ERR_BUSY;
+    command_fail(&why, e->code == ERR_FORMAT ? "model_changed" : "load", NULL, "%s", e->text);
+    if (passes)
+        op_fail_engine(op, e);
+    else
+        op_fail(op, &why);
+}
+
 static void refuse_waiting(daemon_state *d, const err *e)
 {
     for (daemon_op *x = d->first; x; x = x->next)
-        if (x->kind == OP_GENERATE && !x->ended && !x->with_worker) op_fail_engine(x, e);
+        if (x->kind == OP_GENERATE && !x->ended && !x->with_worker) fail_load(x, e);
 }
 
 static void end_turn(task *k)
 {
     daemon_state *d = k->op.d;
-    command_error why;
     if (k->internal) {
         if (k->e.code) refuse_waiting(d, &k->e);
         k->op.ended = true;
         return;
     }
-    if (k->e.code == ERR_FORMAT && k->op.kind == OP_UNPARK) {
-        command_fail(&why, "model_changed", NULL, "%s", k->e.text);
-        op_fail(&k->op, &why);
+    if (k->e.code && k->op.kind == OP_UNPARK) {
+        fail_load(&k->op, &k->e);
     } else if (k->e.code) {
         op_fail_engine(&k->op, &k->e);
     } else {

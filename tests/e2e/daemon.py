@@ -184,6 +184,9 @@ def operations():
             ({"op": "generate", "prompt": "x", "temperature": "hot"}, "bad_request", "temperature"),
             ({"op": "generate", "ids": [2], "tools": []}, "bad_request", "tools"),
             ({"op": "generate", "prompt": "x", "stream": 1}, "bad_request", "stream"),
+            ({"op": "generate", "prompt": "x", "reasoning": "low"}, "bad_request", "'reasoning'"),
+            ({"op": "generate", "prompt": "x", "reasoning": {"effort": "low", "depth": 3}}, "bad_request", "'reasoning'"),
+            ({"op": "generate", "ids": [2], "reasoning": {"effort": "low"}}, "bad_request", "'reasoning'"),
             ({"op": "generate", "prompt": "x", "grammar": "root ::= x"}, "bad_request", "grammar"),
             ({"op": "cancel"}, "bad_request", "target"),
             ({"op": "park", "what": "half"}, "bad_request", "what"),
@@ -214,6 +217,33 @@ def operations():
     check(d.ask("k7", op="generate", prompt="What is 7 plus 9?", stream=False, unpark=True)["text"] == text, "unpark")
     check(d.ask("k8", op="unpark").get("parked") == [], "unpark of an open model")
     check(d.close() == 0, "exit status")
+
+
+def changed_model():
+    """A parked model whose file changed or is gone is not loaded; the daemon goes on, and loads the old file."""
+    with tempfile.TemporaryDirectory() as tmp:
+        path, ask = f"{tmp}/target.gguf", {"op": "generate", "prompt": "What is 7 plus 9?", "stream": False, "unpark": True}
+        with open(os.path.join(os.path.dirname(__file__), "../../models/nano/target.gguf"), "rb") as f:
+            good = f.read()
+
+        def write(data):
+            with open(path, "wb") as f:
+                f.write(data)
+        write(good)
+        d = Daemon("-m", path, "--ctx", "256")
+        text = d.ask("a", **ask)["text"]
+        check(d.ask("b", op="park").get("parked") == ["draft", "target"], "park")
+        write(good[:-1] + bytes([good[-1] ^ 1]))
+        for i, command in enumerate(({"op": "unpark"}, ask)):
+            e = d.ask(f"c{i}", **command)
+            check(e.get("code") == "model_changed" and "changed while it was parked" in e["message"], f"a changed file: {e}")
+        os.remove(path)
+        for i, command in enumerate(({"op": "unpark"}, ask)):
+            e = d.ask(f"d{i}", **command)
+            check(e.get("code") == "load" and "target.gguf" in e["message"], f"a missing file: {e}")
+        write(good)
+        check(d.ask("e", **ask).get("text") == text, "the old file")
+        check(d.close() == 0, "exit status")
 
 
 def snapshots():
@@ -477,5 +507,5 @@ def older_protocol():
         check(c.p.wait(60) == 0, "the end of the input in a generation")
 
 
-run_tests("daemon", (operations, snapshots, parks, pure_output, many_requests, same_together, mutated_lines, long_lines, slow_reader, ends,
+run_tests("daemon", (operations, snapshots, parks, changed_model, pure_output, many_requests, same_together, mutated_lines, long_lines, slow_reader, ends,
                      stuck, older_protocol))
