@@ -155,10 +155,13 @@ bool kv_export_more(kv_export *x, kv_prefix *t, const kv_image_key *k, size_t ma
 }
 
 /* --- images -------------------------------------------------------------------------------------*/
-kv_image_filter kv_image_filter_of(const kv_prefix *t, const kv_image_key *k)
+kv_image_filter *kv_image_filter_new(const kv_prefix *t, const kv_image_key *k, const int32_t *text, int32_t n)
 {
-    kv_image_filter x = {.key = *k};
-    for (int i = 0; i < KV_MAX_CLASSES; i++) x.window[i] = kv_prefix_pool(t)->cls[i].window;
+    kv_image_filter *x = xalloc(sizeof *x + (size_t)n * sizeof *text);
+    x->key             = *k;
+    x->n               = n;
+    memcpy(x->text, text, (size_t)n * sizeof *text);
+    for (int i = 0; i < KV_MAX_CLASSES; i++) x->window[i] = kv_prefix_pool(t)->cls[i].window;
     return x;
 }
 
@@ -171,6 +174,22 @@ bool kv_image_wants(const void *ctx, const pack_section *s, int32_t end)
     if (!hash128_is_zero(s->tag)) return hash128_equal(s->tag, x->key.added[s->id]);
     page_class c = {.window = x->window[s->id]};
     return (int64_t)s->first + s->n > first_seen_page(&c, end * KV_PAGE);
+}
+
+static bool is_of_model(const kv_image_key *k, const pack *p, err *e)
+{
+    return hash128_equal(p->fingerprint, k->target) ||
+           err_set(e, ERR_FORMAT, "it was made with another model, other K/V types or another build of this program");
+}
+
+bool kv_image_fits(const void *ctx, const pack *p, int32_t to, err *e)
+{
+    const kv_image_filter *x = ctx;
+    const pack_section    *s = pack_find(p, IMAGE_TOKENS, 0);
+    if (!is_of_model(&x->key, p, e)) return false;
+    bool same = s && s->data && s->n == to * KV_PAGE && s->n <= x->n && s->bytes == (uint64_t)s->n * sizeof *x->text &&
+                !memcmp(s->data, x->text, s->bytes);
+    return same || err_set(e, ERR_FORMAT, "it holds another text");
 }
 
 hash128 kv_image_added(const kv_prefix *t, const kv_image_key *k, const kv_range *r)
@@ -201,9 +220,7 @@ static bool check_section(const kv_pool *p, const kv_image_key *k, const pack_se
 bool kv_image_check(const kv_prefix *t, const kv_image_key *k, const pack *p, err *e)
 {
     const pack_section *s = pack_find(p, IMAGE_TOKENS, 0);
-    if (!hash128_equal(p->fingerprint, k->target))
-        return err_set(e, ERR_FORMAT,
-                       "it was made with another model, other K/V types or another build of this program");
+    if (!is_of_model(k, p, e)) return false;
     if (!s || s->n < 0 || s->n % KV_PAGE || s->bytes != (uint64_t)s->n * sizeof(int32_t))
         return err_set(e, ERR_FORMAT, "it has no tokens");
     for (int i = 0; i < p->n; i++)

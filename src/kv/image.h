@@ -65,14 +65,22 @@ typedef struct {
 int32_t kv_import(kv_prefix *t, const kv_image_key *k, const kv_wanted *w, const pack *const *images, int n_images,
                   size_t max_bytes, bool *done);
 
-/* Selects the sections of images that a hit at a given length needs, so that the others need not be read. */
+/* Selects the sections of images that a hit at a given length needs, so that the others need not be read, and the
+ * images that are of a text. */
 typedef struct {
     kv_image_key key;
     int          window[KV_MAX_CLASSES];
+    int32_t      n; /* tokens */
+    int32_t      text[];
 } kv_image_filter;
-kv_image_filter kv_image_filter_of(const kv_prefix *t, const kv_image_key *k);
-/* Returns whether a hit at `end` pages needs the section. x: a kv_image_filter. Any thread may call it. */
+/* Copies the text. The caller frees the filter with mem_free. */
+kv_image_filter *kv_image_filter_new(const kv_prefix *t, const kv_image_key *k, const int32_t *text, int32_t n);
+/* Any thread may call these two. x: a kv_image_filter. */
+/* Returns whether a hit at `end` pages needs the section. */
 bool kv_image_wants(const void *x, const pack_section *s, int32_t end);
+/* Checks that the image, whose tokens are loaded, is of this model and holds the text up to page `to`. ERR_FORMAT: the
+ * reason. */
+bool kv_image_fits(const void *x, const pack *p, int32_t to, err *e);
 /* Returns a fingerprint of the added classes that have the last page before `to`; zero: none. */
 hash128 kv_image_added(const kv_prefix *t, const kv_image_key *k, const kv_range *r);
 #endif

@@ -383,18 +383,30 @@ static void enter_lane(sched *s, tandem_job *j)
     atomic_store(&j->entered, true);
 }
 
+/* Copies texts that the job may evict to the tiers. Returns false when more is to be copied after the next step. */
+static bool make_room(sched *s, const tandem_job *j)
+{
+    bool ok = false;
+    do ok = tier_make_room(s->tier, (int32_t)j->prompt.n + j->max_out, s->row_s);
+    while (!ok && !s->n_running);
+    return ok;
+}
+
 /* Admits requests in the order of the queue. One that does not fit blocks all others, unless nothing runs: then it
- * would wait without end. So does one whose prompt is being read from the disk, for a limited time. */
+ * would wait without end. So does one whose prompt is being read from the disk, for a limited time; while all lanes are
+ * in use, the prompt of the next one is read already. */
 static void admit_jobs(sched *s)
 {
     tandem_job *j;
     s->load_deadline = INFINITY;
+    if (!s->n_idle && (j = queue_next(&s->queue, s->set.max_lanes_per_key))) tier_search(s->tier, j, s->now, s->row_s);
     while (s->n_idle && (j = queue_next(&s->queue, s->set.max_lanes_per_key))) {
         err why = {0};
         if (!tier_ready(s->tier, j, s->now, s->row_s) || (s->n_running && !tier_import(s->tier, j))) {
             s->load_deadline = tier_deadline(j);
             return;
         }
+        if (!make_room(s, j)) return;
         bool ok = begin_job(s, j, s->idle[s->n_idle - 1], &why);
         if (!ok && why.code == ERR_BUSY && s->n_running) return;
         queue_take(&s->queue, j);
@@ -710,7 +722,7 @@ static void *engine_main(void *arg)
         else
             show_stats(s);
         wake_owner(s);
-        bool more = tier_work(s->tier, busy ? COPY_PER_STEP : COPY_WHEN_IDLE);
+        bool more = tier_work(s->tier, busy ? COPY_PER_STEP : COPY_WHEN_IDLE, s->row_s);
         if (!busy && !more && wait_for_work(s, seen)) break;
     }
     errands_close(&s->errands);

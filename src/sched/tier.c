@@ -45,8 +45,10 @@ struct tier {
     bool   only_memory; /* there is no directory */
     text  *first;
     int    n_texts;
-    save  *saves;   /* in the hands of the disk thread */
-    size_t waiting; /* bytes of saves */
+    save  *saves;                  /* in the hands of the disk thread */
+    size_t waiting;                /* bytes of saves */
+    double copied_bytes, copied_s; /* sums of copies to host memory; older ones count less */
+    int    n_slower;               /* texts for which computing is faster */
 };
 
 static void ring_bell(void *ctx) { bell_ring(ctx); }
@@ -129,27 +131,32 @@ static void start_load(tier *t, tandem_job *j, double now, double row_s)
     int32_t n = (int32_t)j->prompt.n, pages = (n - 1) / KV_PAGE;
     int32_t have = spec_usable_len(t->s, j->opt.spec.method, j->salt, j->prompt.p, n);
     if (pages * KV_PAGE - have < TIER_MIN || j->opt.score_prompt) return;
-    tier_load       *x      = xnew(tier_load);
-    kv_image_filter *filter = xnew(kv_image_filter);
-    *filter                 = spec_image_filter(t->s);
-    x->r                    = disk_request_new(DISK_LOAD, filter->key.target, j->salt, j->prompt.p, pages, KV_PAGE);
-    x->r->have              = have / KV_PAGE;
-    x->r->max_load          = spec_kv_bytes_total(t->s);
-    x->r->page_s            = row_s * KV_PAGE;
-    x->r->wants             = kv_image_wants;
-    x->r->wants_ctx         = filter;
-    x->deadline             = now + tier_patience(row_s, n - have);
-    j->load                 = x;
+    kv_image_filter *filter = spec_image_filter(t->s, j->prompt.p, pages * KV_PAGE);
+    if (!filter) return;
+    tier_load *x    = xnew(tier_load);
+    x->r            = disk_request_new(DISK_LOAD, filter->key.target, j->salt, j->prompt.p, pages, KV_PAGE);
+    x->r->have      = have / KV_PAGE;
+    x->r->max_load  = spec_kv_bytes_total(t->s);
+    x->r->page_s    = row_s * KV_PAGE;
+    x->r->wants     = kv_image_wants;
+    x->r->fits      = kv_image_fits;
+    x->r->wants_ctx = filter;
+    x->deadline     = now + tier_patience(row_s, n - have);
+    j->load         = x;
     disk_submit(t->d, x->r);
+}
+
+void tier_search(tier *t, tandem_job *j, double now, double row_s)
+{
+    if (!t || j->searched) return;
+    j->searched = true;
+    start_load(t, j, now, row_s);
 }
 
 bool tier_ready(tier *t, tandem_job *j, double now, double row_s)
 {
     if (!t) return true;
-    if (!j->searched) {
-        j->searched = true;
-        start_load(t, j, now, row_s);
-    }
+    tier_search(t, j, now, row_s);
     tier_load *x = j->load;
     if (!x || disk_is_done(t->d, x->r)) return true;
     if (now < x->deadline) return false;
@@ -270,21 +277,59 @@ static void submit_copy(tier *t, text *x, int32_t to)
     disk_submit(t->d, r);
 }
 
-/* Copies a part of the next cut that is not stored. A cut that the prefix cache has lost is left out. */
-static void copy_some(tier *t, text *x, size_t max_bytes)
+/* Returns whether computing the text of the copy is faster than copying it there and back. One text in 16 is copied all
+ * the same, which measures again. */
+static bool is_slower(tier *t, const text *x, int32_t n_pages, double row_s)
 {
-    disk_request *r    = x->plan;
-    bool          done = false;
-    for (; x->at < r->n_cuts && r->stored[x->at]; x->at++) x->from = r->cut[x->at];
-    if (x->at == r->n_cuts) return;
-    kv_range range = {x->salt, x->token, x->from * KV_PAGE, r->cut[x->at] * KV_PAGE};
-    if (x->copy || spec_export_begin(t->s, &range, &x->copy, NULL))
-        if (spec_export_more(t->s, x->copy, max_bytes, &done, NULL)) {
-            if (done) submit_copy(t, x, r->cut[x->at]);
-            return;
-        }
+    enum { ENOUGH = 16 << 20, TRY_SLOWER = 16 };
+    if (!t->only_memory || t->copied_bytes < ENOUGH || !(row_s > 0)) return false;
+    double copy_s = 2 * (double)pack_bytes(kv_export_pack(x->copy)) * t->copied_s / t->copied_bytes;
+    return copy_s > row_s * KV_PAGE * n_pages && ++t->n_slower % TRY_SLOWER;
+}
+
+static void note_copy(tier *t, double bytes, double seconds)
+{
+    enum { MANY = 256 << 20 };
+    t->copied_bytes += bytes;
+    t->copied_s += seconds;
+    if (t->copied_bytes < MANY) return; /* older copies count less */
+    t->copied_bytes /= 2;
+    t->copied_s /= 2;
+}
+
+static void end_copy(text *x)
+{
     kv_export_free(x->copy);
     x->copy = NULL;
+}
+
+/* Begins the copy of the next cut. Returns false when it is left out. */
+static bool begin_copy(tier *t, text *x, double row_s)
+{
+    disk_request *r     = x->plan;
+    int32_t       to    = r->cut[x->at];
+    kv_range      range = {x->salt, x->token, x->from * KV_PAGE, to * KV_PAGE};
+    if (!spec_export_begin(t->s, &range, &x->copy, NULL)) return false;
+    if (!is_slower(t, x, to - x->from, row_s)) return true;
+    end_copy(x);
+    return false;
+}
+
+/* Copies a part of the next cut that is not stored. A cut that the prefix cache has lost is left out. */
+static void copy_some(tier *t, text *x, size_t max_bytes, double row_s)
+{
+    disk_request *r     = x->plan;
+    bool          done  = false;
+    double        start = clock_s();
+    for (; x->at < r->n_cuts && r->stored[x->at]; x->at++) x->from = r->cut[x->at];
+    if (x->at == r->n_cuts) return;
+    if ((x->copy || begin_copy(t, x, row_s)) && spec_export_more(t->s, x->copy, max_bytes, &done, NULL)) {
+        size_t bytes = pack_bytes(kv_export_pack(x->copy));
+        note_copy(t, (double)(bytes < max_bytes ? bytes : max_bytes), clock_s() - start);
+        if (done) submit_copy(t, x, r->cut[x->at]);
+        return;
+    }
+    end_copy(x);
     x->at++;
 }
 
@@ -292,18 +337,31 @@ static void copy_some(tier *t, text *x, size_t max_bytes)
  * memory is of no use. */
 static bool is_full(const tier *t) { return spec_prefix_stats(t->s).bytes > spec_kv_bytes_total(t->s) / 2; }
 
-bool tier_work(tier *t, size_t max_bytes)
+/* Works on the oldest text. Returns false when there is none, or it has to wait for the disk thread. */
+static bool work_on_first(tier *t, size_t max_bytes, double row_s)
 {
-    if (!t) return false;
-    drop_saves(t, false);
     text *x = t->first;
-    if (t->only_memory && !is_full(t)) return false;
     if (!x || t->waiting > MAX_WAITING || !disk_is_done(t->d, x->plan)) return false;
     if (x->at < x->plan->n_cuts)
-        copy_some(t, x, max_bytes);
+        copy_some(t, x, max_bytes, row_s);
     else
         drop_text(t);
     return true;
+}
+
+bool tier_work(tier *t, size_t max_bytes, double row_s)
+{
+    if (!t) return false;
+    drop_saves(t, false);
+    return (!t->only_memory || is_full(t)) && work_on_first(t, max_bytes, row_s);
+}
+
+bool tier_make_room(tier *t, int32_t n_pos, double row_s)
+{
+    if (!t || !t->first) return true;
+    size_t used = spec_prefix_stats(t->s).bytes + spec_kv_reserved(t->s) + spec_kv_need(t->s, n_pos);
+    drop_saves(t, false);
+    return used <= spec_kv_bytes_total(t->s) || !work_on_first(t, COPY_STEP, row_s);
 }
 
 void tier_finish(tier *t, double seconds)
@@ -311,6 +369,6 @@ void tier_finish(tier *t, double seconds)
     double end = clock_s() + seconds;
     while (t && !t->only_memory && (t->first || t->saves) && clock_s() < end) {
         unsigned seen = bell_read(t->ring);
-        if (!tier_work(t, SIZE_MAX) && (t->first || t->saves)) bell_wait(t->ring, seen, fmax(end - clock_s(), 0));
+        if (!tier_work(t, SIZE_MAX, 0) && (t->first || t->saves)) bell_wait(t->ring, seen, fmax(end - clock_s(), 0));
     }
 }

@@ -24,15 +24,18 @@ typedef struct {
     uint64_t    park_bytes; /* limit of the host memory; 0: none */
 } tier_options;
 /* Opens the tiers. s has images (spec/image.h). `ring` is rung when a request to the disk is done. *out is NULL on
- * failure: errors as disk_open. Without a directory, texts are copied only while the K/V cache is more than half full:
- * others are not likely to be evicted. */
+ * failure: errors as disk_open. Without a directory, texts are copied only while the K/V cache is more than half full,
+ * or to make room: others are not likely to be evicted. They are not copied while copying them, there and back, takes
+ * longer than computing them, as measured. */
 bool tier_open(tier **out, spec *s, const tier_options *o, bell *ring, err *e);
 /* Call it after tier_finish, or when nothing was stored. Waits for the disk at most 5 s. Accepts NULL. */
 void           tier_close(tier *t);
 const uint8_t *tier_secret(const tier *t); /* [INDEX_SECRET]: the key of the tenants' salts; NULL: no directory */
 
+/* Starts to read what the disk has of the job's prompt, once. */
+void tier_search(tier *t, tandem_job *j, double now, double row_s);
 /* Returns whether the job may be admitted: what the disk has of its prompt was read, or nothing is to be read, or it
- * takes too long. The first call starts the search. row_s: seconds of a prompt row; 0: not known. t NULL: true. */
+ * takes too long. Calls tier_search. row_s: seconds of a prompt row; 0: not known. t NULL: true. */
 bool tier_ready(tier *t, tandem_job *j, double now, double row_s);
 /* Copies a part of what was read for a job that is ready to the prefix cache. Returns true after the last part.
  * Admission copies the rest, so this function is needed only while other requests run: they do not wait for it. */
@@ -45,8 +48,11 @@ void tier_forget(tier *t, tandem_job *j); /* frees what was read for the job; ac
 
 /* Remembers the text of a job whose request has ended in its lane. */
 void tier_store(tier *t, const tandem_job *j);
-/* Copies pages for the disk thread, about max_bytes. Returns whether there is more to copy now. */
-bool tier_work(tier *t, size_t max_bytes);
+/* Copies pages for the disk thread, about max_bytes. Returns whether there is more to copy now. row_s: as above. */
+bool tier_work(tier *t, size_t max_bytes, double row_s);
+/* Called before a request of n_pos positions is admitted, which may evict texts that are not copied yet. Copies a part
+ * of them. Returns true when there is room for the request, or nothing can be copied now. */
+bool tier_make_room(tier *t, int32_t n_pos, double row_s);
 /* Stores what is left, for at most `seconds`. */
 void tier_finish(tier *t, double seconds);
 

@@ -115,11 +115,10 @@ bool spec_image_check(const spec *s, const pack *p, err *e)
     return spec_has_images(s) ? kv_image_check(s->tree, &key, p, e) : no_images(e);
 }
 
-kv_image_filter spec_image_filter(const spec *s)
+kv_image_filter *spec_image_filter(const spec *s, const int32_t *text, int32_t n)
 {
-    kv_image_key    key  = spec_image_key(s);
-    kv_image_filter none = {0};
-    return spec_has_images(s) ? kv_image_filter_of(s->tree, &key) : none;
+    kv_image_key key = spec_image_key(s);
+    return spec_has_images(s) ? kv_image_filter_new(s->tree, &key, text, n) : NULL;
 }
 
 hash128 spec_image_drafters(const spec *s, const kv_range *r)

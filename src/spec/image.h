@@ -25,10 +25,11 @@ int32_t spec_cached_len(const spec *s, uint64_t salt, const int32_t *text, int32
  * too. */
 int32_t spec_usable_len(const spec *s, int method, uint64_t salt, const int32_t *text, int32_t n);
 /* As the functions of kv/image.h; ERR_UNAVAILABLE: there are no images now. */
-bool            spec_export_begin(spec *s, const kv_range *r, kv_export **out, err *e);
-bool            spec_export_more(spec *s, kv_export *x, size_t max_bytes, bool *done, err *e);
-bool            spec_image_check(const spec *s, const pack *p, err *e);
-kv_image_filter spec_image_filter(const spec *s); /* as kv_image_filter_of; all zeros without images */
+bool spec_export_begin(spec *s, const kv_range *r, kv_export **out, err *e);
+bool spec_export_more(spec *s, kv_export *x, size_t max_bytes, bool *done, err *e);
+bool spec_image_check(const spec *s, const pack *p, err *e);
+/* As kv_image_filter_new; NULL without images. */
+kv_image_filter *spec_image_filter(const spec *s, const int32_t *text, int32_t n);
 /* Returns a fingerprint of the drafters that have K/V of the last page before r->to; zero: none. */
 hash128 spec_image_drafters(const spec *s, const kv_range *r);
 typedef struct {

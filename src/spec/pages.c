@@ -83,6 +83,13 @@ size_t spec_kv_reserved(const spec *s) { return s->kv ? kv_pool_reserved_bytes(s
 
 int spec_kv_classes(const spec *s, kv_class_use out[KV_MAX_CLASSES]) { return s->kv ? kv_pool_classes(s->kv, out) : 0; }
 
+size_t spec_kv_need(const spec *s, int32_t n_pos)
+{
+    kv_need n = {0};
+    if (s->kv) kv_need_add(s->kv, &n, 0, n_pos, s->t->max_rows);
+    return s->kv ? kv_need_bytes(s->kv, &n) : 0;
+}
+
 kv_prefix_stats spec_prefix_stats(const spec *s)
 {
     kv_prefix_stats none = {0};

@@ -102,7 +102,8 @@ size_t            spec_kv_pinned(const spec *s); /* bytes that lanes use and tha
 size_t            spec_kv_bytes_total(const spec *s); /* bytes of the pool; 0: it was lost when a drafter was opened */
 size_t            spec_kv_reserved(const spec *s);    /* bytes reserved for admitted requests */
 int               spec_kv_classes(const spec *s, kv_class_use out[KV_MAX_CLASSES]); /* returns their number */
-kv_prefix_stats   spec_prefix_stats(const spec *s);                                 /* all 0 without a prefix cache */
+size_t            spec_kv_need(const spec *s, int32_t n_pos); /* bytes of the target's K/V that n_pos positions need */
+kv_prefix_stats   spec_prefix_stats(const spec *s);           /* all 0 without a prefix cache */
 /* Records steps and drafts of all sizes in advance, where the backend records, and again whenever a drafter is opened
  * or closed, so that no request waits for it. Call it when the drafters were added, before the first request. Fails
  * when the device does. */

@@ -166,6 +166,7 @@ static bool load_entry(disk *d, disk_request *r, const index_entry *x, int32_t e
         r->loaded += p->section[i].bytes;
     }
     close(fd);
+    ok = ok && (!r->fits || r->fits(r->wants_ctx, p, x->to, e));
     if (!ok) pack_deinit(p);
     return ok || err_wrap(e, "%s", name);
 }

@@ -40,7 +40,10 @@ struct disk_request {
     double   page_s;   /* seconds that computing a page takes: a slower load is skipped; 0: not known */
     /* Returns whether a section of the file is needed for a text of `end` pages. */
     bool (*wants)(const void *ctx, const pack_section *s, int32_t end);
-    void        *wants_ctx; /* owned by the request: from base/mem.h, or NULL */
+    /* Checks a file of `to` pages whose wanted sections are loaded. One that fails with ERR_FORMAT is removed. NULL:
+     * any is right. */
+    bool (*fits)(const void *ctx, const pack *p, int32_t to, err *e);
+    void        *wants_ctx; /* argument of both, owned by the request: from base/mem.h, or NULL */
     const pack **image;     /* [n_images]: the result, valid until disk_drop */
     parked     **taken;     /* [n_images]: its entry in host memory; NULL: the request owns the pack */
     int          n_images;

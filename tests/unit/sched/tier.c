@@ -202,6 +202,43 @@ static void ask_other(test_case *t, tandem *e, int number, nano_answer *out)
     nano_ask(t, e, &r, out);
 }
 
+/* Notes the first two files and exchanges them: they are whole, but of other texts. */
+static struct {
+    int  n;
+    char name[2][256];
+} found;
+static void exchange_files(int dir, const char *name)
+{
+    if (found.n < 2) snprintf(found.name[found.n], sizeof found.name[0], "%s", name);
+    if (++found.n == 2) renameat2(dir, found.name[0], dir, found.name[1], RENAME_EXCHANGE);
+}
+
+TEST(tier_removes_files_of_another_text)
+{
+    enum { TEXTS = 2 };
+    tandem_options o;
+    tandem        *e = NULL;
+    nano_answer    cold[TEXTS], after[TEXTS];
+    tandem_stats   st;
+    cache_options(&o);
+    found.n = 0;
+    if (!restart(t, &e, &o)) return;
+    for (int i = 0; i < TEXTS; i++) ask_other(t, e, i, &cold[i]);
+    tandem_close(e);
+    e = NULL;
+    CHECK(each_file(exchange_files) >= 2);
+    if (!restart(t, &e, &o)) return;
+    test_listen_begin(false);
+    for (int i = 0; i < TEXTS; i++) {
+        ask_other(t, e, i, &after[i]);
+        nano_same(t, &cold[i], &after[i]);
+    }
+    CHECK(strstr(test_listen_end(), "it holds another text"));
+    tandem_get_stats(e, &st);
+    CHECK(st.disk.removed > 0);
+    tandem_close(e);
+}
+
 /* More texts than the K/V cache holds: those that were evicted come back from host memory. */
 TEST_LONG(tier_parks_texts_in_host_memory)
 {
@@ -229,6 +266,49 @@ TEST_LONG(tier_parks_texts_in_host_memory)
         CHECK(st.prefix_evicted > 0);
         CHECK_INT(st.disk.parked_bytes > 0, parks);
         CHECK_MSG((cached == TEXTS * ((PROMPT - 1) / KV_PAGE * KV_PAGE)) == parks, "%d tokens were found", cached);
+        tandem_close(e);
+    }
+}
+
+/* A text is not dropped for a request that needs its pages in its first step, when the K/V cache was less than half full
+ * before. */
+TEST_LONG(tier_parks_a_text_before_a_large_request_evicts_it)
+{
+    enum { FIRST = 1200, LARGE = 2800 };
+    static int32_t ids[LARGE];
+    for (int parks = 0; parks < 2; parks++) {
+        tandem_options o;
+        tandem        *e = NULL;
+        tandem_request r;
+        nano_answer    first, again, other;
+        tandem_stats   st;
+        cache_options(&o);
+        o.cache_dir   = NULL;
+        o.max_lanes   = 1;
+        o.n_drafters  = 0;
+        o.n_ctx       = 3072;
+        o.step_tokens = 2048;
+        o.kv_type     = "f32";
+        o.kv_bytes    = 24 << 20;
+        o.park_bytes  = parks ? 64 << 20 : 0;
+        if (!nano_open(t, &e, &o)) return;
+        for (int i = 0; i < LARGE; i++) ids[i] = 280 + i * 41 % 200;
+        nano_request(e, &r, ANSWER);
+        r.ids   = ids + 1; /* another text from the first token on */
+        r.n_ids = FIRST;
+        nano_ask(t, e, &r, &first);
+        tandem_get_stats(e, &st);
+        CHECK(st.kv_cached_bytes > 4 << 20 && st.kv_cached_bytes < st.kv_bytes / 2);
+        r.ids   = ids;
+        r.n_ids = LARGE;
+        nano_ask(t, e, &r, &other);
+        CHECK_INT(other.n, ANSWER);
+        r.ids   = ids + 1;
+        r.n_ids = FIRST;
+        nano_ask(t, e, &r, &again);
+        nano_same(t, &first, &again);
+        CHECK_MSG((again.result.usage.cached_tokens == (FIRST - 1) / KV_PAGE * KV_PAGE) == parks,
+                  "%d tokens were found", again.result.usage.cached_tokens);
         tandem_close(e);
     }
 }
