@@ -402,11 +402,11 @@ static void admit_jobs(sched *s)
     if (!s->n_idle && (j = queue_next(&s->queue, s->set.max_lanes_per_key))) tier_search(s->tier, j, s->now, s->row_s);
     while (s->n_idle && (j = queue_next(&s->queue, s->set.max_lanes_per_key))) {
         err why = {0};
-        if (!tier_ready(s->tier, j, s->now, s->row_s) || (s->n_running && !tier_import(s->tier, j))) {
+        if (!tier_ready(s->tier, j, s->now, s->row_s)) {
             s->load_deadline = tier_deadline(j);
             return;
         }
-        if (!make_room(s, j)) return;
+        if (!make_room(s, j) || (s->n_running && !tier_import(s->tier, j))) return;
         bool ok = begin_job(s, j, s->idle[s->n_idle - 1], &why);
         if (!ok && why.code == ERR_BUSY && s->n_running) return;
         queue_take(&s->queue, j);

@@ -18,6 +18,7 @@
 enum {
     COPY_STEP    = 16 << 20, /* bytes that the engine thread copies between two steps */
     LEFTOVER_AGE = 600,      /* seconds after which a temporary file belongs to no running process */
+    BEGINS       = 16,       /* maximum times that a save begins to copy */
     OWNER_MAX    = 33,
     FILE_MAX     = TANDEM_SESSION_NAME + 16,
 };
@@ -191,6 +192,7 @@ typedef struct {
     kv_export            *image; /* NULL: nothing of the text is cached */
     hash128               fingerprint;
     int32_t               reach;
+    int                   n_begun; /* times that the copy began */
     bool                  begun, done, ok;
     err                   why;
 } export_errand;
@@ -206,8 +208,9 @@ static void run_export(void *ctx, spec *sp)
         x->reach       = spec_has_images(sp) ? spec_cached_len(sp, x->salt, s->ids, (int32_t)s->n_ids) : 0;
         x->reach       = x->reach / KV_PAGE * KV_PAGE;
         x->begun       = true;
-        x->done        = !x->reach;
-        x->ok = x->done || spec_export_begin(sp, &(kv_range){x->salt, s->ids, 0, x->reach}, &x->image, &x->why);
+        x->n_begun++;
+        x->done = !x->reach;
+        x->ok   = x->done || spec_export_begin(sp, &(kv_range){x->salt, s->ids, 0, x->reach}, &x->image, &x->why);
         if (x->done || !x->ok) return;
     }
     x->ok = spec_export_more(sp, x->image, COPY_STEP, &x->done, &x->why);
@@ -215,13 +218,12 @@ static void run_export(void *ctx, spec *sp)
     kv_export_free(x->image);
     x->image = NULL;
     x->begun = false;
-    x->ok    = true;
+    x->ok = x->n_begun < BEGINS || err_set(&x->why, ERR_BUSY, "the session was evicted while it was copied: try again");
 }
 
 static bool export_text(sched *engine, export_errand *x, err *e)
 {
-    enum { TRIES = 1 << 20 };
-    for (int i = 0; !x->done && i < TRIES; i++) {
+    while (!x->done) {
         if (!sched_do(engine, run_export, x, e)) return false;
         if (x->ok) continue;
         if (e) *e = x->why;

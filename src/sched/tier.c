@@ -117,7 +117,8 @@ void tier_get_stats(tier *t, disk_stats *out)
 struct tier_load {
     disk_request *r;
     double        deadline;
-    uint64_t      pieces; /* number of calls of spec_import */
+    uint64_t      pieces;   /* number of calls of spec_import */
+    bool          imported; /* admission copies what was evicted since */
 };
 
 double tier_patience(double row_s, int32_t n_rows)
@@ -168,7 +169,7 @@ bool tier_ready(tier *t, tandem_job *j, double now, double row_s)
 bool tier_import(tier *t, tandem_job *j)
 {
     tier_load *x = j->load;
-    if (!x || !x->r->n_images) return true;
+    if (!x || !x->r->n_images || x->imported) return true;
     spec_images images = {.salt     = j->salt,
                           .text     = j->prompt.p,
                           .n        = (int32_t)j->prompt.n,
@@ -178,7 +179,8 @@ bool tier_import(tier *t, tandem_job *j)
     bool        done;
     for (int i = 0; i < x->r->n_images; i++) bytes += pack_bytes(x->r->image[i]);
     spec_import(t->s, &images, COPY_STEP, &done);
-    return done || ++x->pieces > bytes / COPY_STEP + 8; /* others may have evicted pages between the calls */
+    x->imported = done || ++x->pieces > bytes / COPY_STEP + 8; /* others may have evicted pages between the calls */
+    return x->imported;
 }
 
 double tier_deadline(const tandem_job *j) { return j->load ? j->load->deadline : INFINITY; }

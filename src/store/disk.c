@@ -21,10 +21,11 @@ struct disk {
     bool            started;
     pthread_mutex_t lock;
     pthread_cond_t  work;
-    disk_request   *first, **end;              /* under the lock, as the rest */
-    bool            closing, ended, abandoned; /* ended: the thread uses nothing any more, unless it was abandoned */
-    pthread_cond_t  end_of_thread;
-    disk_stats      stats;
+    disk_request   *first, **end; /* under the lock, as the rest */
+    bool trims; /* the limit may be lower than the last time: entries are removed while there is nothing to do */
+    bool closing, ended, abandoned; /* ended: the thread uses nothing any more, unless it was abandoned */
+    pthread_cond_t end_of_thread;
+    disk_stats     stats;
     /* Used by the thread: */
     double  paused_until;
     double  recent_bytes, recent_s; /* sums of loads; older ones count less */
@@ -376,10 +377,27 @@ static void set_stats(disk *d, index_stats s)
     d->stats.evicted      = s.evicted;
 }
 
+/* Removes some entries over the limit. Called and returns with the lock held. */
+static void trim_some(disk *d)
+{
+    enum { ENTRIES = 64 };
+    bool more = false;
+    pthread_mutex_unlock(&d->lock);
+    if (d->index) index_trim(d->index, d->opt.max_bytes, ENTRIES, &more, NULL);
+    index_stats now = directory_stats(d);
+    pthread_mutex_lock(&d->lock);
+    set_stats(d, now);
+    d->trims = more;
+}
+
 /* Takes the next request; NULL: the thread is to end. Called and returns with the lock held. */
 static disk_request *take_request(disk *d)
 {
-    while (!d->first && !d->closing) pthread_cond_wait(&d->work, &d->lock);
+    while (!d->first && !d->closing)
+        if (d->trims)
+            trim_some(d);
+        else
+            pthread_cond_wait(&d->work, &d->lock);
     disk_request *r = d->closing ? NULL : d->first;
     if (!r) return NULL;
     d->first = r->next;
@@ -402,10 +420,7 @@ static void free_disk(disk *d)
 static void *disk_main(void *arg)
 {
     disk *d = arg;
-    if (d->index) index_trim(d->index, d->opt.max_bytes); /* the limit may be lower than that of the last user */
-    index_stats first = directory_stats(d);
     pthread_mutex_lock(&d->lock);
-    set_stats(d, first);
     for (disk_request *r; (r = take_request(d));) {
         pthread_mutex_unlock(&d->lock);
         run_request(d, r);
@@ -430,10 +445,11 @@ static void *disk_main(void *arg)
 
 bool disk_open(disk **out, const disk_options *o, err *e)
 {
-    disk *d = xnew(disk);
-    *out    = NULL;
-    d->opt  = *o;
-    d->end  = &d->first;
+    disk *d  = xnew(disk);
+    *out     = NULL;
+    d->opt   = *o;
+    d->end   = &d->first;
+    d->trims = true;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->work, NULL);
     pthread_condattr_t by_clock;

@@ -380,10 +380,18 @@ bool index_add(store_index *x, const index_entry *n, uint64_t max_bytes, const c
     return ok;
 }
 
-void index_trim(store_index *x, uint64_t max_bytes)
+bool index_trim(store_index *x, uint64_t max_bytes, int max_entries, bool *more, err *e)
 {
-    while (index_get_stats(x).bytes > max_bytes)
-        if (!evict_one(x, &(index_entry){0}, NULL)) return;
+    const index_entry none = {0};
+    bool              left = true;
+    *more                  = false;
+    if (index_get_stats(x).bytes <= max_bytes) return true;
+    if (!run(x, "BEGIN IMMEDIATE", e)) return false;
+    for (int i = 0; left && i < max_entries && index_get_stats(x).bytes > max_bytes; i++)
+        left = evict_one(x, &none, NULL);
+    if (!finish(x, true, e)) return false;
+    *more = left && index_get_stats(x).bytes > max_bytes;
+    return true;
 }
 
 bool index_complete(store_index *x, hash128 key, err *e)

@@ -45,8 +45,9 @@ bool index_touch(store_index *x, const hash128 *keys, int n, err *e);
  * *added to false when there is such an entry already, pending or not, or when there would be no room for it. temp: the
  * name of the temporary file. */
 bool index_add(store_index *x, const index_entry *n, uint64_t max_bytes, const char *temp, bool *added, err *e);
-/* Removes the least recently used leaves until all entries have at most max_bytes. Stops when one cannot be removed. */
-void index_trim(store_index *x, uint64_t max_bytes);
+/* Removes up to max_entries of the least recently used leaves while all entries have more than max_bytes. Sets *more to
+ * whether there may be more to remove. */
+bool index_trim(store_index *x, uint64_t max_bytes, int max_entries, bool *more, err *e);
 /* Makes a pending entry complete, after its file was renamed. */
 bool index_complete(store_index *x, hash128 key, err *e);
 /* Removes the file and the entry. */

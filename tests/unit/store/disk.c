@@ -282,22 +282,40 @@ TEST(disk_removes_the_least_recently_used_leaves)
     disk_close(d, 60);
 }
 
-TEST(disk_applies_a_lower_limit_when_it_is_opened)
+/* Returns the number of files, and checks that none is temporary. */
+static int count_files(test_case *t, const char *dir)
 {
-    enum { BYTES = 10000 };
+    char path[4200];
+    int  n = 0;
+    snprintf(path, sizeof path, "%s/kv", dir);
+    DIR *d = opendir(path);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        CHECK_MSG(strncmp(x->d_name, ".part", 5), "%s was left", x->d_name);
+        n += x->d_name[0] != '.';
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+TEST(disk_applies_a_lower_limit_at_the_next_start)
+{
+    enum { BYTES = 10000, ENTRIES = 100 };
     disk      *d;
-    disk_stats st = {0};
-    if (!open_disk(t, &d, dir_path("lower"), 5 * (BYTES + 500))) return;
-    for (int i = 1; i <= 4; i++) CHECK(save(d, i, 1, BYTES));
+    disk_stats st;
+    if (!open_disk(t, &d, dir_path("lower"), 1 << 30)) return;
+    for (int i = 1; i <= ENTRIES; i++) CHECK(save(d, i, 1, BYTES));
     disk_close(d, 60);
-    if (!open_disk(t, &d, dir_path("lower"), 2 * (BYTES + 500))) return;
-    CHECK_INT(find(t, d, 1, 1), 0);
-    CHECK_INT(find(t, d, 2, 1), 0);
-    CHECK_INT(find(t, d, 3, 1), 1);
-    CHECK_INT(find(t, d, 4, 1), 1);
-    disk_get_stats(d, &st);
-    CHECK(st.entries == 2 && st.evicted == 2);
+    if (!open_disk(t, &d, dir_path("lower"), 20 * BYTES)) return;
+    for (int i = 0; i < 5000; i++) {
+        disk_get_stats(d, &st);
+        if (st.bytes <= 20 * BYTES) break;
+        usleep(1000);
+    }
+    CHECK(st.bytes <= 20 * BYTES && st.entries == 19);
+    CHECK_INT(find(t, d, ENTRIES, 2), 1);
+    CHECK_INT(find(t, d, 1, 2), 0);
     disk_close(d, 60);
+    CHECK_INT(count_files(t, dir_path("lower")), 19);
 }
 
 TEST(disk_goes_on_when_files_cannot_be_written)
@@ -398,21 +416,6 @@ static void write_until_killed(const char *dir, int first, int to)
     if (!disk_open(&d, &o, NULL)) _exit(1);
     for (int i = first;; i++)
         if (save(d, i, 1, (size_t)(i % 7 + 1) * 3000) && write(to, &i, sizeof i) != sizeof i) _exit(1);
-}
-
-/* Returns the number of files, and checks that none is temporary. */
-static int count_files(test_case *t, const char *dir)
-{
-    char path[4200];
-    int  n = 0;
-    snprintf(path, sizeof path, "%s/kv", dir);
-    DIR *d = opendir(path);
-    for (struct dirent *x; d && (x = readdir(d));) {
-        CHECK_MSG(strncmp(x->d_name, ".part", 5), "%s was left", x->d_name);
-        n += x->d_name[0] != '.';
-    }
-    if (d) closedir(d);
-    return n;
 }
 
 TEST_LONG(disk_survives_kill_9)
