@@ -39,16 +39,17 @@ struct save {
 };
 
 struct tier {
-    spec  *s;
-    disk  *d;
-    bell  *ring;
-    bool   only_memory; /* there is no directory */
-    text  *first;
-    int    n_texts;
-    save  *saves;                  /* in the hands of the disk thread */
-    size_t waiting;                /* bytes of saves */
-    double copied_bytes, copied_s; /* sums of copies to host memory; older ones count less */
-    int    n_slower;               /* texts for which computing is faster */
+    spec    *s;
+    disk    *d;
+    bell    *ring;
+    bool     only_memory; /* there is no directory */
+    text    *first;
+    int      n_texts;
+    save    *saves;                  /* in the hands of the disk thread */
+    size_t   waiting;                /* bytes of saves */
+    double   copied_bytes, copied_s; /* sums of copies to host memory; older ones count less */
+    int      n_slower;               /* texts for which computing is faster */
+    uint64_t all_copied;             /* bytes since the start */
 };
 
 static void ring_bell(void *ctx) { bell_ring(ctx); }
@@ -289,10 +290,11 @@ static bool is_slower(tier *t, const text *x, int32_t n_pages, double row_s)
     return copy_s > row_s * KV_PAGE * n_pages && ++t->n_slower % TRY_SLOWER;
 }
 
-static void note_copy(tier *t, double bytes, double seconds)
+static void note_copy(tier *t, size_t bytes, double seconds)
 {
     enum { MANY = 256 << 20 };
-    t->copied_bytes += bytes;
+    t->all_copied += bytes;
+    t->copied_bytes += (double)bytes;
     t->copied_s += seconds;
     if (t->copied_bytes < MANY) return; /* older copies count less */
     t->copied_bytes /= 2;
@@ -327,7 +329,7 @@ static void copy_some(tier *t, text *x, size_t max_bytes, double row_s)
     if (x->at == r->n_cuts) return;
     if ((x->copy || begin_copy(t, x, row_s)) && spec_export_more(t->s, x->copy, max_bytes, &done, NULL)) {
         size_t bytes = pack_bytes(kv_export_pack(x->copy));
-        note_copy(t, (double)(bytes < max_bytes ? bytes : max_bytes), clock_s() - start);
+        note_copy(t, bytes < max_bytes ? bytes : max_bytes, clock_s() - start);
         if (done) submit_copy(t, x, r->cut[x->at]);
         return;
     }
@@ -363,7 +365,10 @@ bool tier_make_room(tier *t, int32_t n_pos, double row_s)
     if (!t || !t->first) return true;
     size_t used = spec_prefix_stats(t->s).bytes + spec_kv_reserved(t->s) + spec_kv_need(t->s, n_pos);
     drop_saves(t, false);
-    return used <= spec_kv_bytes_total(t->s) || !work_on_first(t, COPY_STEP, row_s);
+    if (used <= spec_kv_bytes_total(t->s)) return true;
+    for (uint64_t before = t->all_copied; work_on_first(t, COPY_STEP, row_s);)
+        if (t->all_copied - before >= COPY_STEP) return false;
+    return true;
 }
 
 void tier_finish(tier *t, double seconds)

@@ -11,23 +11,36 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PAUSE_S = 60 }; /* writing pauses after a failure */
+enum {
+    PAUSE_S   = 60,  /* writing pauses after a failure */
+    MAX_CHAIN = 512, /* entries of a text */
+};
+
+/* One thread reads and one writes, so that no read waits until a file is written and synced. */
+enum { READER, WRITER, WORKERS };
+
+typedef struct {
+    disk          *d;
+    store_index   *index; /* used by the thread only, except its secret; NULL: no directory */
+    pthread_t      thread;
+    bool           started;
+    disk_request  *first, **end; /* under the lock */
+    pthread_cond_t work;
+} worker;
 
 struct disk {
     disk_options    opt;
-    store_index    *index;  /* used by the thread only, except its secret; NULL: no directory */
+    worker          worker[WORKERS];
     store_memory   *memory; /* NULL: none */
-    pthread_t       thread;
-    bool            started;
     pthread_mutex_t lock;
-    pthread_cond_t  work;
-    disk_request   *first, **end; /* under the lock, as the rest */
-    bool trims; /* the limit may be lower than the last time: entries are removed while there is nothing to do */
-    bool closing, ended, abandoned; /* ended: the thread uses nothing any more, unless it was abandoned */
-    pthread_cond_t end_of_thread;
-    disk_stats     stats;
-    /* Used by the thread: */
-    double  paused_until;
+    bool            closing, abandoned; /* under the lock, as the rest */
+    int             n_threads;          /* threads that use this; the last one frees it if it was abandoned */
+    pthread_cond_t  end_of_thread;
+    disk_stats      stats;
+    /* Used by the writer: */
+    bool   trims; /* the limit may be lower than the last time: entries are removed while there is nothing to do */
+    double paused_until;
+    /* Used by the reader: */
     double  recent_bytes, recent_s; /* sums of loads; older ones count less */
     int64_t n_slower;               /* loads for which computing is faster */
 };
@@ -76,18 +89,16 @@ static void free_request(disk *d, disk_request *r)
     mem_free(r);
 }
 
+static worker *worker_of(disk *d, const disk_request *r) { return &d->worker[r->kind == DISK_LOAD ? READER : WRITER]; }
+
 void disk_submit(disk *d, disk_request *r)
 {
+    worker *w = worker_of(d, r);
     pthread_mutex_lock(&d->lock);
-    disk_request **at = &d->first;
-    if (r->kind == DISK_LOAD) /* after other loads, before the rest */
-        while (*at && (*at)->kind == DISK_LOAD) at = &(*at)->next;
-    else
-        at = d->end;
-    r->next = *at;
-    *at     = r;
-    if (!r->next) d->end = &r->next;
-    pthread_cond_signal(&d->work);
+    r->next = NULL;
+    *w->end = r;
+    w->end  = &r->next;
+    pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -99,13 +110,13 @@ bool disk_is_done(disk *d, disk_request *r)
     return done;
 }
 
-static void unlink_request(disk *d, disk_request *r)
+static void unlink_request(worker *w, disk_request *r)
 {
-    disk_request **at = &d->first;
+    disk_request **at = &w->first;
     while (*at && *at != r) at = &(*at)->next;
     if (!*at) return;
     *at = r->next;
-    if (!*at) d->end = at;
+    if (!*at) w->end = at;
 }
 
 void disk_drop(disk *d, disk_request *r)
@@ -114,17 +125,16 @@ void disk_drop(disk *d, disk_request *r)
     pthread_mutex_lock(&d->lock);
     bool busy  = r->running;
     r->dropped = true;
-    if (!busy && !r->done) unlink_request(d, r);
+    if (!busy && !r->done) unlink_request(worker_of(d, r), r);
     pthread_mutex_unlock(&d->lock);
     if (!busy) free_request(d, r);
 }
 
 /* --- loading ------------------------------------------------------------------------------------*/
-enum { MAX_CHAIN = 512 };
-
 static bool find_entry(disk *d, hash128 key, index_entry *out)
 {
-    return (d->memory && memory_find(d->memory, key, out)) || (d->index && index_find(d->index, key, out));
+    return (d->memory && memory_find(d->memory, key, out)) ||
+           (d->worker[READER].index && index_find(d->worker[READER].index, key, out));
 }
 
 /* Finds the entries of the longest stored beginning that has at most max pages, the last one first. Returns their
@@ -152,8 +162,9 @@ static bool load_entry(disk *d, disk_request *r, const index_entry *x, int32_t e
 {
     char name[INDEX_NAME_MAX];
     index_file_name(x->key, name);
-    if (!d->index) return err_set(e, ERR_UNAVAILABLE, "an entry has left the memory");
-    int fd = openat(index_dir(d->index), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    store_index *index = d->worker[READER].index;
+    if (!index) return err_set(e, ERR_UNAVAILABLE, "an entry has left the memory");
+    int fd = openat(index_dir(index), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
         bool gone = errno == ENOENT || errno == ELOOP; /* other errors may pass, such as too many open files */
         return err_set(e, gone ? ERR_NOT_FOUND : ERR_IO, "cannot open '%s': %s", name, strerror(errno));
@@ -192,7 +203,7 @@ static bool is_slower(const disk *d, const disk_request *r, const index_entry *c
 /* Removes an entry whose file is damaged, or was removed by another process. */
 static void remove_damaged(disk *d, const index_entry *x, const err *why)
 {
-    index_remove(d->index, x->key, NULL);
+    index_remove(d->worker[READER].index, x->key, NULL);
     if (why->code == ERR_NOT_FOUND) return;
     log_event(LOG_WARN, "cache", "a file was removed: %s", why->text);
     pthread_mutex_lock(&d->lock);
@@ -243,11 +254,17 @@ static bool load_chain(disk *d, disk_request *r, const index_entry *chain, int n
     return true;
 }
 
+/* Has the writer mark the entries of a load as used: it may have to wait until another process has written. */
 static void touch_chain(disk *d, const index_entry *chain, int n)
 {
-    hash128 key[MAX_CHAIN];
-    for (int i = 0; i < n; i++) key[i] = chain[n - 1 - i].key; /* parents are used later than their children */
-    index_touch(d->index, key, n, NULL);
+    if (!d->worker[READER].index) return;
+    disk_request *r = xnew(disk_request);
+    r->kind         = DISK_TOUCH;
+    r->dropped      = true; /* the writer frees it */
+    r->n_keys       = n;
+    r->key          = xnew_n(hash128, (size_t)n);
+    for (int i = 0; i < n; i++) r->key[i] = chain[n - 1 - i].key; /* parents are used later than their children */
+    disk_submit(d, r);
 }
 
 static void note_rate(disk *d, double bytes, double seconds)
@@ -269,7 +286,7 @@ static void run_load(disk *d, disk_request *r)
     for (int i = 0, n; i < TRIES && !ok && !slower && (n = find_chain(d, r, max, chain)) > 0; i++) {
         slower = is_slower(d, r, chain, n) && ++d->n_slower % TRY_SLOWER;
         ok     = !slower && load_chain(d, r, chain, n, &max);
-        if (ok && d->index) touch_chain(d, chain, n);
+        if (ok) touch_chain(d, chain, n);
     }
     mem_free(chain);
     if (ok) note_rate(d, (double)r->loaded, clock_s() - start);
@@ -285,19 +302,20 @@ static void run_load(disk *d, disk_request *r)
 /* --- saving -------------------------------------------------------------------------------------*/
 static void run_plan(disk *d, disk_request *r)
 {
-    hash128 key[DISK_MAX_CUTS];
-    int     n = 0;
+    store_index *index = d->worker[WRITER].index;
+    hash128      key[DISK_MAX_CUTS];
+    int          n = 0;
     for (int i = r->n_cuts; i-- > 0;) {
         index_entry x;
         hash128     k = r->key[r->cut[i] - 1];
-        if (d->index ? !index_find(d->index, k, &x) : !memory_find(d->memory, k, &x)) continue;
+        if (index ? !index_find(index, k, &x) : !memory_find(d->memory, k, &x)) continue;
         r->stored[i] = hash128_is_zero(r->draft[i]) || hash128_equal(r->draft[i], x.draft);
         if (r->stored[i])
             key[n++] = x.key;
-        else if (d->index)
-            index_remove(d->index, x.key, NULL); /* its replacement has the drafter's part */
+        else if (index)
+            index_remove(index, x.key, NULL); /* its replacement has the drafter's part */
     }
-    if (n && d->index) index_touch(d->index, key, n, NULL);
+    if (n && index) index_touch(index, key, n, NULL);
 }
 
 static void note_failure(disk *d, const err *why)
@@ -313,7 +331,8 @@ static bool save_file(disk *d, disk_request *r, const index_entry *x, const char
 {
     char name[INDEX_NAME_MAX];
     index_file_name(x->key, name);
-    return pack_save_over(r->save, index_dir(d->index), temp, name, e) && index_complete(d->index, x->key, e);
+    return pack_save_over(r->save, index_dir(d->worker[WRITER].index), temp, name, e) &&
+           index_complete(d->worker[WRITER].index, x->key, e);
 }
 
 static void write_entry(disk *d, disk_request *r, const index_entry *x)
@@ -323,15 +342,15 @@ static void write_entry(disk *d, disk_request *r, const index_entry *x)
     char temp[PACK_TEMP_MAX];
     if (clock_s() < d->paused_until) return;
     pack_temp_name(temp);
-    if (!index_add(d->index, x, d->opt.max_bytes, temp, &added, &why)) {
+    if (!index_add(d->worker[WRITER].index, x, d->opt.max_bytes, temp, &added, &why)) {
         note_failure(d, &why);
         return;
     }
     if (!added) return;
     r->saved = save_file(d, r, x, temp, &why);
     if (!r->saved) {
-        index_remove(d->index, x->key, NULL);
-        note_failure(d, &why);
+        index_remove(d->worker[WRITER].index, x->key, NULL);
+        if (why.code != ERR_NOT_FOUND) note_failure(d, &why); /* another process may have removed the entry */
         return;
     }
     pthread_mutex_lock(&d->lock);
@@ -344,165 +363,201 @@ static void run_save(disk *d, disk_request *r)
 {
     index_entry x = {.key = r->key[r->to - 1], .draft = r->save_draft, .to = r->to, .bytes = pack_bytes(r->save)};
     if (r->from) x.parent = r->key[r->from - 1];
-    if (d->index) write_entry(d, r, &x);
+    if (d->worker[WRITER].index) write_entry(d, r, &x);
     if (d->memory && memory_add(d->memory, &x, r->save, r->free_pack, r->pack_ctx)) {
         r->free_pack = NULL; /* the memory has it now */
         r->saved     = true;
     }
 }
 
-/* --- the thread ---------------------------------------------------------------------------------*/
+/* --- the threads --------------------------------------------------------------------------------*/
 static void run_request(disk *d, disk_request *r)
 {
     if (r->kind == DISK_LOAD)
         run_load(d, r);
     else if (r->kind == DISK_PLAN)
         run_plan(d, r);
-    else
+    else if (r->kind == DISK_SAVE)
         run_save(d, r);
+    else
+        index_touch(d->worker[WRITER].index, r->key, r->n_keys, NULL);
 }
 
 /* Returns the sums of the directory; zeros without one. */
-static index_stats directory_stats(disk *d)
+static index_stats directory_stats(const worker *w)
 {
     index_stats none = {0};
-    return d->index ? index_get_stats(d->index) : none;
+    return w->index ? index_get_stats(w->index) : none;
 }
 
-static void set_stats(disk *d, index_stats s)
+static void set_stats(const worker *w, index_stats s)
 {
+    disk *d               = w->d;
     d->stats.parked_bytes = d->memory ? memory_bytes(d->memory) : 0;
     d->stats.bytes        = s.bytes;
     d->stats.entries      = s.entries;
-    d->stats.evicted      = s.evicted;
+    if (w == &d->worker[WRITER]) d->stats.evicted = s.evicted;
 }
 
 /* Removes some entries over the limit. Called and returns with the lock held. */
-static void trim_some(disk *d)
+static void trim_some(worker *w)
 {
     enum { ENTRIES = 64 };
     bool more = false;
-    pthread_mutex_unlock(&d->lock);
-    if (d->index) index_trim(d->index, d->opt.max_bytes, ENTRIES, &more, NULL);
-    index_stats now = directory_stats(d);
-    pthread_mutex_lock(&d->lock);
-    set_stats(d, now);
-    d->trims = more;
+    pthread_mutex_unlock(&w->d->lock);
+    if (w->index) index_trim(w->index, w->d->opt.max_bytes, ENTRIES, &more, NULL);
+    index_stats now = directory_stats(w);
+    pthread_mutex_lock(&w->d->lock);
+    set_stats(w, now);
+    w->d->trims = more;
 }
 
 /* Takes the next request; NULL: the thread is to end. Called and returns with the lock held. */
-static disk_request *take_request(disk *d)
+static disk_request *take_request(worker *w)
 {
-    while (!d->first && !d->closing)
-        if (d->trims)
-            trim_some(d);
+    disk *d = w->d;
+    while (!w->first && !d->closing)
+        if (d->trims && w == &d->worker[WRITER])
+            trim_some(w);
         else
-            pthread_cond_wait(&d->work, &d->lock);
-    disk_request *r = d->closing ? NULL : d->first;
+            pthread_cond_wait(&w->work, &d->lock);
+    disk_request *r = d->closing ? NULL : w->first;
     if (!r) return NULL;
-    d->first = r->next;
-    if (!d->first) d->end = &d->first;
+    w->first = r->next;
+    if (!w->first) w->end = &w->first;
     r->running = true;
     return r;
 }
 
 static void free_disk(disk *d)
 {
-    assert(!d->first);
-    index_close(d->index);
+    for (int i = 0; i < WORKERS; i++) {
+        worker *w = &d->worker[i];
+        for (disk_request *r; (r = w->first);) {
+            assert(r->kind == DISK_TOUCH); /* the others were dropped by their owners */
+            w->first = r->next;
+            free_request(d, r);
+        }
+        index_close(w->index);
+        pthread_cond_destroy(&w->work);
+    }
     memory_free(d->memory);
-    pthread_cond_destroy(&d->work);
     pthread_cond_destroy(&d->end_of_thread);
     pthread_mutex_destroy(&d->lock);
     mem_free(d);
 }
 
+/* Publishes that the request is done. Called and returns with the lock held. */
+static void end_request(worker *w, disk_request *r, index_stats now)
+{
+    disk *d = w->d;
+    set_stats(w, now);
+    r->running = false;
+    r->done    = true;
+    if (!r->dropped) {
+        if (d->opt.on_done) d->opt.on_done(d->opt.ctx);
+        return;
+    }
+    pthread_mutex_unlock(&d->lock);
+    free_request(d, r);
+    pthread_mutex_lock(&d->lock);
+}
+
 static void *disk_main(void *arg)
 {
-    disk *d = arg;
+    worker *w = arg;
+    disk   *d = w->d;
     pthread_mutex_lock(&d->lock);
-    for (disk_request *r; (r = take_request(d));) {
+    for (disk_request *r; (r = take_request(w));) {
         pthread_mutex_unlock(&d->lock);
         run_request(d, r);
-        index_stats now = directory_stats(d);
+        index_stats now = directory_stats(w);
         pthread_mutex_lock(&d->lock);
-        set_stats(d, now);
-        r->running = false;
-        r->done    = true;
-        if (!r->dropped && d->opt.on_done) d->opt.on_done(d->opt.ctx);
-        if (!r->dropped) continue;
-        pthread_mutex_unlock(&d->lock);
-        free_request(d, r);
-        pthread_mutex_lock(&d->lock);
+        end_request(w, r, now);
     }
-    d->ended       = true;
-    bool abandoned = d->abandoned;
+    bool last = !--d->n_threads && d->abandoned;
     pthread_cond_signal(&d->end_of_thread);
     pthread_mutex_unlock(&d->lock);
-    if (abandoned) free_disk(d);
+    if (last) free_disk(d);
     return NULL;
+}
+
+static bool start_worker(worker *w, err *e)
+{
+    if (w->d->opt.dir && !index_open(&w->index, w->d->opt.dir, e)) return false;
+    index_stats now = directory_stats(w);
+    pthread_mutex_lock(&w->d->lock);
+    set_stats(w, now);
+    w->started = thread_start(&w->thread, disk_main, w);
+    w->d->n_threads += w->started;
+    pthread_mutex_unlock(&w->d->lock);
+    return w->started || err_set(e, ERR_UNAVAILABLE, "cannot start the disk thread");
 }
 
 bool disk_open(disk **out, const disk_options *o, err *e)
 {
     disk *d  = xnew(disk);
+    bool  ok = true;
     *out     = NULL;
     d->opt   = *o;
-    d->end   = &d->first;
     d->trims = true;
     pthread_mutex_init(&d->lock, NULL);
-    pthread_cond_init(&d->work, NULL);
     pthread_condattr_t by_clock;
     pthread_condattr_init(&by_clock);
     pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
     pthread_cond_init(&d->end_of_thread, &by_clock);
     pthread_condattr_destroy(&by_clock);
     if (o->park_bytes) d->memory = memory_new(o->park_bytes);
-    if (!o->dir || index_open(&d->index, o->dir, e)) {
-        set_stats(d, directory_stats(d));
-        d->started = thread_start(&d->thread, disk_main, d);
-        if (d->started) {
-            *out = d;
-            return true;
-        }
-        err_set(e, ERR_UNAVAILABLE, "cannot start the disk thread");
+    for (int i = 0; i < WORKERS; i++) {
+        worker *w = &d->worker[i];
+        w->d      = d;
+        w->end    = &w->first;
+        pthread_cond_init(&w->work, NULL);
     }
-    disk_close(d, 0);
-    return false;
+    for (int i = 0; ok && i < WORKERS; i++) ok = start_worker(&d->worker[i], e);
+    if (ok)
+        *out = d;
+    else
+        disk_close(d, 60);
+    return ok;
 }
 
-/* Waits until the thread has ended. Returns false when it is abandoned instead. Called with the lock held. */
+/* Waits until the threads have ended. Returns false when they are abandoned instead. Called with the lock held. */
 static bool wait_for_end(disk *d, int seconds)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += seconds;
-    while (!d->ended && !pthread_cond_timedwait(&d->end_of_thread, &d->lock, &until)) {}
-    d->abandoned = !d->ended;
-    return d->ended;
+    while (d->n_threads && !pthread_cond_timedwait(&d->end_of_thread, &d->lock, &until)) {}
+    d->abandoned = d->n_threads > 0;
+    return !d->abandoned;
 }
 
 void disk_close(disk *d, int seconds)
 {
+    pthread_t thread[WORKERS];
+    int       n = 0;
     if (!d) return;
-    if (d->started) {
-        pthread_t thread = d->thread;
-        pthread_mutex_lock(&d->lock);
-        d->closing = true;
-        pthread_cond_signal(&d->work);
-        bool ended = wait_for_end(d, seconds);
-        pthread_mutex_unlock(&d->lock);
-        if (!ended) {
-            log_event(LOG_WARN, "cache", "the disk does not respond; its last operation is not waited for");
-            pthread_detach(thread);
-            return;
-        }
-        pthread_join(thread, NULL);
+    pthread_mutex_lock(&d->lock);
+    d->closing = true;
+    for (int i = 0; i < WORKERS; i++) {
+        pthread_cond_signal(&d->worker[i].work);
+        if (d->worker[i].started) thread[n++] = d->worker[i].thread;
     }
-    free_disk(d);
+    bool ended = wait_for_end(d, seconds);
+    pthread_mutex_unlock(&d->lock);
+    for (int i = 0; i < n; i++) ended ? pthread_join(thread[i], NULL) : pthread_detach(thread[i]);
+    if (ended)
+        free_disk(d);
+    else
+        log_event(LOG_WARN, "cache", "the disk does not respond; its last operation is not waited for");
 }
 
-const uint8_t *disk_secret(const disk *d) { return d->index ? index_secret(d->index) : NULL; }
+const uint8_t *disk_secret(const disk *d)
+{
+    const store_index *index = d->worker[READER].index;
+    return index ? index_secret(index) : NULL;
+}
 
 void disk_get_stats(disk *d, disk_stats *out)
 {

@@ -1,7 +1,7 @@
-/* store/disk.h - the tiers below the prefix cache: a thread that finds, reads and writes packs in host memory
+/* store/disk.h - the tiers below the prefix cache: threads that find, read and write packs in host memory
  * (store/memory.h) and in a directory (store/index.h). Either may be missing.
  *
- *      engine thread: disk_submit(request) ---> disk thread: index, files ---> request.done, on_done rings
+ *      engine thread: disk_submit(request) ---> disk threads: index, files ---> request.done, on_done rings
  *
  * A text is named by the keys of its pages: key[i] is the hash of the tokens of pages 0 .. i, of the tenant and of the
  * fingerprint of the model (disk_keys). A request is one of:
@@ -9,8 +9,9 @@
  *   DISK_PLAN  finds out which of several lengths of a text are not stored yet, and marks the others as used.
  *   DISK_SAVE  writes a pack, unless there is such an entry, and removes old ones for it; keeps it in host memory.
  *
- * Loads come before other requests. When the disk is full or fails, writing pauses for a minute and one warning is
- * logged; loads go on. Any thread may submit. The submitter owns a request until disk_drop. */
+ * One thread reads and one writes, so that loads do not wait for files that are written. When the disk is full or
+ * fails, writing pauses for a minute and one warning is logged; loads go on. Any thread may submit. The submitter owns
+ * a request until disk_drop. */
 #ifndef TANDEM_STORE_DISK_H
 #define TANDEM_STORE_DISK_H
 #include "store/memory.h"
@@ -21,11 +22,11 @@ typedef struct {
     const char *dir;            /* NULL: no directory */
     uint64_t    park_bytes;     /* limit of the packs in host memory; 0: none are kept */
     uint64_t    max_bytes;      /* limit of all files */
-    void (*on_done)(void *ctx); /* called on the disk thread when a request is done */
+    void (*on_done)(void *ctx); /* called on a disk thread when a request is done */
     void *ctx;
 } disk_options;
 
-typedef enum { DISK_LOAD, DISK_PLAN, DISK_SAVE } disk_kind;
+typedef enum { DISK_LOAD, DISK_PLAN, DISK_SAVE, DISK_TOUCH } disk_kind; /* DISK_TOUCH: for disk.c only */
 enum { DISK_MAX_CUTS = 64 };
 
 typedef struct disk_request disk_request;
@@ -68,10 +69,10 @@ struct disk_request {
     disk_request *next;
 };
 
-/* Opens the directory and starts the thread. *out is NULL on failure: errors as index_open. */
+/* Opens the directory and starts the threads. *out is NULL on failure: errors as index_open. */
 bool disk_open(disk **out, const disk_options *o, err *e);
-/* Ends the current request and the thread. All requests were dropped by their owners. Waits at most `seconds`: then a
- * warning is logged, and the thread frees everything when its request ends. Accepts NULL. */
+/* Ends the current requests and the threads. All requests were dropped by their owners. Waits at most `seconds`: then a
+ * warning is logged, and the last thread frees everything when its request ends. Accepts NULL. */
 void           disk_close(disk *d, int seconds);
 const uint8_t *disk_secret(const disk *d); /* [INDEX_SECRET], as index_secret; NULL without a directory */
 

@@ -71,7 +71,7 @@ def resume():
     check(first + reply["choices"][0]["text"] == whole, "the text after a restart")
     cached = reply["usage"]["prompt_tokens_details"]["cached_tokens"]
     check(abs(cached - restored["reusable"]) <= 16, f"{cached} cached tokens, {restored['reusable']} are reusable")
-    status, page = 200, urllib.request.urlopen(s.url + "/metrics").read().decode()
+    page = urllib.request.urlopen(s.url + "/metrics").read().decode()
     check('operation="restore"} 1' in page.replace('model_name="nano",', ""), "metrics")
     check(s.call("POST", "/api/sessions/story/save", {})[0] == 200, "a restored session can be saved")
     check(s.call("DELETE", "/api/sessions/story")[1] == {"name": "story", "deleted": True}, "delete")
@@ -132,12 +132,44 @@ def slots():
     s.stop()
 
 
-def tenants():
-    """A session exists for the key that saved it only."""
+def make_keys():
+    """Makes keys for anna and ben in a file."""
     with open(f"{tmp}/keys", "w") as f:
         pass
-    keys = {n: subprocess.run([TANDEM, "key", "--file", f"{tmp}/keys", n], capture_output=True, text=True).stdout.strip().split()[-1]
+    return {n: subprocess.run([TANDEM, "key", "--file", f"{tmp}/keys", n], capture_output=True, text=True).stdout.strip().split()[-1]
             for n in ("anna", "ben")}
+
+
+def check_times(times, what):
+    a, b = (sorted(t)[len(t) // 2] for t in times.values())
+    check(0.5 < a / b < 2, f"{what}: {' and '.join(times)} take {a * 1e3:.2f} and {b * 1e3:.2f} ms")
+
+
+def stored_texts():
+    """A text of the disk tier is found by the key that stored it only. Others cannot notice it, by the time neither."""
+    keys, flags = make_keys(), ("--cache-dir", f"{tmp}/f", "--api-key-file", f"{tmp}/keys")
+    texts = [f"Story number {i}. " + STORY * 6 for i in range(20)]
+    s = Server(*flags)
+    for text in texts:
+        s.ask(text, keys["anna"], max_tokens=1)
+    s.stop()
+    s = Server(*flags)
+    times = {"stored by another key": [], "new": []}
+    for i, text in enumerate(texts):
+        for name in sorted(times, reverse=i % 2):
+            began = time.perf_counter()
+            reply = s.ask(text if name != "new" else text.replace("number", "numbers"), keys["ben"], max_tokens=1)
+            times[name].append(time.perf_counter() - began)
+            check(reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, f"ben found a text {name}")
+    check_times(times, "texts")
+    found = [s.ask(text, keys["anna"], max_tokens=1)["usage"]["prompt_tokens_details"]["cached_tokens"] for text in texts]
+    check(all(n > 100 for n in found[:3]), f"anna found {found} tokens")
+    s.stop()
+
+
+def tenants():
+    """A session exists for the key that saved it only."""
+    keys = make_keys()
     s = Server("--session-dir", f"{tmp}/c", "--api-key-file", f"{tmp}/keys")
     s.ask(STORY, keys["anna"], session="plan")
     check(s.call("POST", "/api/sessions/plan/save", {}, keys["ben"])[0] == 404, "save of another key's conversation")
@@ -153,8 +185,7 @@ def tenants():
             began = time.perf_counter()
             s.call("POST", f"/api/sessions/{name}/restore", {}, keys["ben"])
             times[name].append(time.perf_counter() - began)
-    a, b = (sorted(t)[len(t) // 2] for t in times.values())
-    check(0.5 < a / b < 2, f"another key's session takes {a * 1e3:.2f} ms, a missing one {b * 1e3:.2f} ms")
+    check_times(times, "sessions of another key and missing ones")
     check(s.call("POST", "/api/sessions/plan/restore", {}, keys["anna"])[0] == 200, "its own session")
     s.stop()
 
@@ -204,4 +235,4 @@ def chats():
 
 
 with tempfile.TemporaryDirectory() as tmp:
-    run_tests("sessions", (resume, penalties, slots, tenants, chats, kills))
+    run_tests("sessions", (resume, penalties, slots, tenants, stored_texts, chats, kills))

@@ -289,7 +289,7 @@ TEST(sessions_with_damaged_files_are_refused)
     tandem_error why = {0};
     char         dir[64], path[512];
     size_t       n;
-    int          n_flips = test_full() ? 2000 : 150, taken = 0;
+    int          n_flips = test_full() ? 10000 : 150, taken = 0;
     make_dir(dir);
     open_trial(t, &x, dir, &e);
     run_first(t, e, &x);

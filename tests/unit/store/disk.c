@@ -384,6 +384,50 @@ TEST(disk_replaces_an_index_that_it_cannot_read)
     }
 }
 
+/* A load does not wait for a write that waits. */
+TEST(disk_reads_while_a_write_waits)
+{
+    disk    *d;
+    sqlite3 *db;
+    char     path[4200];
+    if (!open_disk(t, &d, dir_path("both"), 1 << 20)) return;
+    CHECK(save(d, 1, 1, 1000));
+    snprintf(path, sizeof path, "%s/index.db", dir_path("both"));
+    CHECK_INT(sqlite3_open(path, &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK); /* as another process that writes */
+    disk_request *r = save_request(2, 1, 1000);
+    disk_submit(d, r);
+    CHECK_INT(find(t, d, 1, 1), 1);
+    CHECK_INT(find(t, d, 2, 1), 0);
+    CHECK(!disk_is_done(d, r));
+    CHECK_INT(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    while (!disk_is_done(d, r)) usleep(200);
+    CHECK(r->saved);
+    disk_drop(d, r);
+    CHECK_INT(find(t, d, 2, 1), 1);
+    disk_close(d, 60);
+}
+
+/* An entry that another process removes while its file is written is no failure of the disk. */
+TEST(disk_goes_on_when_an_entry_is_removed_meanwhile)
+{
+    disk      *d;
+    disk_stats st;
+    if (!open_disk(t, &d, dir_path("meanwhile"), 1 << 20)) return;
+    run_sql(t, dir_path("meanwhile"),
+            "CREATE TRIGGER gone BEFORE UPDATE OF state ON entry BEGIN DELETE FROM entry WHERE key = NEW.key; END");
+    test_listen_begin(false);
+    CHECK(!save(d, 1, 1, 1000));
+    CHECK(!test_listen_end()[0]);
+    run_sql(t, dir_path("meanwhile"), "DROP TRIGGER gone");
+    CHECK(save(d, 1, 1, 1000));
+    disk_get_stats(d, &st);
+    CHECK(st.failures == 0 && st.entries == 1);
+    disk_close(d, 60);
+    CHECK_INT(count_files(t, dir_path("meanwhile")), 1);
+}
+
 TEST_LONG(disk_opens_a_large_directory_at_once)
 {
     const char *dir = dir_path("large");
