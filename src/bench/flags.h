@@ -29,6 +29,8 @@ typedef struct {
      .given = &(f).quant_given,                                                                                        \
      .help = "type of its matrices: q4_0 (default), q8_0, q4_k, q5_k, q6_k, q5_0, iq4_xs, mxfp4, bf16, f16 or f32"}
 #define OPT_WORDS(flag, list, text) {.name = (flag), .kind = OPT_STR, .dest = &(list), .arg = "LIST", .help = (text)}
+#define PROMPTS_HELP                                                                                                   \
+    "own prompts: a text a line, or JSON lines such as {\"class\": \"code\", \"prompt\": \"...\"} (default: built-in)"
 #define OPT_PROMPTS(path, text) {.name = "prompts", .kind = OPT_STR, .dest = &(path), .arg = "FILE", .help = (text)}
 #define OPT_PROMPT_TOKENS(n, max_n, was_given, text)                                                                    \
     {.name = "prompt-tokens", .kind = OPT_INT, .dest = &(n), .arg = "N", .min = 1, .max = (max_n),                      \

@@ -6,7 +6,11 @@
  *
  *      tok_s   answer tokens of all users / time from the first question to the last answer
  *      ratio   of tok_s to plain decoding's in the same turn
+ *      scale   of tok_s to that of one user with the same arm, turn by turn
+ *      gen     mean over the answers of their tokens after the first / the time after it: the rate that a user sees
  *      better  of auto's tok_s to that of the better of the other arms, by their medians
+ *
+ * Where the questions have several classes, gen and the acceptance of each are also reported alone.
  *
  * A burst: one user alone, then many together, then one alone again, who should be as fast as the first. */
 #include "base/clock.h"
@@ -55,7 +59,7 @@ static const option opts[] = {
      .help = "requests of each user (default 4)"},
     OPT_PROMPT_TOKENS(flags.n_prompt, GENERATE_MAX_CONTEXT / 2, NULL,
                       "length of the random questions that a shape gets (default 96)"),
-    OPT_PROMPTS(flags.with.prompts, "a question a line (default: built-in ones)"),
+    OPT_PROMPTS(flags.with.prompts, PROMPTS_HELP),
     {.name = "burst",
      .kind = OPT_INT,
      .dest = &flags.burst,
@@ -71,20 +75,32 @@ static const opt_spec usage = {
     "bench", "bench lanes [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
     "Measures the engine with many concurrent users, in interleaved turns of plain decoding and other methods: tokens "
     "per\n"
-    "second of all together, time to the first token; medians with 90% intervals. -n is 128 here.",
+    "second of all together and of each answer, time to the first token, acceptance, also by the class of the "
+    "questions; "
+    "medians with\n"
+    "90% intervals. -n is 128 here.",
     opts, COUNT(opts)};
+
+/* Answers of one arm with one number of users, to the questions of a class or to all. */
+typedef struct {
+    double             gen[MAX_REPEATS]; /* by turn; 0: the turn had no such answer */
+    double             gen_sum;          /* in the current turn */
+    int                n_answers;        /* in the current turn */
+    tandem_spec_counts spec;
+} answers;
 
 /* One arm with one number of users. */
 typedef struct {
     double  tok_s[MAX_REPEATS], ttft_ms[MAX_REPEATS]; /* by turn */
     int     n;
-    int64_t rounds, drafted, accepted;
+    answers all, of_class[PROMPT_CLASSES_MAX];
 } tally;
 
 typedef struct {
     tandem_job *job;
-    int         asked; /* questions */
-    tok_ids     text;  /* all answers so far */
+    int         asked;  /* questions */
+    int         prompt; /* the last one */
+    tok_ids     text;   /* all answers so far */
 } user;
 
 typedef struct {
@@ -105,9 +121,11 @@ typedef struct {
 /* --- running --------------------------------------------------------------------------------------*/
 static bool submit_question(bench *b, int u, int arm, int number, err *e)
 {
-    const tok_ids *p = &b->rig.prompts.prompt[number % b->rig.prompts.n].ids;
+    int            k = number % b->rig.prompts.n;
+    const tok_ids *p = &b->rig.prompts.prompt[k].ids;
     tandem_request r = b->rig.request;
     char           tenant[48];
+    b->user[u].prompt = k;
     snprintf(tenant, sizeof tenant, "user %d of run %d", u, b->n_runs);
     r.ids    = p->p;
     r.n_ids  = p->n;
@@ -128,17 +146,31 @@ static void take_tokens(user *x)
         for (size_t i = 0; i < n; i++) tok_ids_put(&x->text, got[i].id);
 }
 
+static void count_answer(answers *a, const tandem_usage *u)
+{
+    spec_counts_add(&a->spec, &u->spec);
+    if (u->completion_tokens < 2 || u->decode_s <= 0) return;
+    a->gen_sum += (u->completion_tokens - 1) / u->decode_s;
+    a->n_answers++;
+}
+
+/* Ends a turn: notes the mean of its answers. */
+static void close_turn(answers *a, int turn)
+{
+    a->gen[turn] = a->n_answers ? a->gen_sum / a->n_answers : 0;
+    a->gen_sum   = 0;
+    a->n_answers = 0;
+}
+
 /* Records the times of a finished question. */
-static bool note_answer(user *x, tally *t, double *ttft_s, err *e)
+static bool note_answer(const bench *b, user *x, tally *t, double *ttft_s, err *e)
 {
     const tandem_result *r = tandem_job_result(x->job);
     if (r->finish == TANDEM_FINISH_ERROR) return err_set(e, (err_code)r->error.code, "%s", r->error.text);
     *ttft_s += r->usage.queue_s + r->usage.prefill_s;
-    if (t) {
-        t->rounds += r->usage.spec.rounds;
-        t->drafted += r->usage.spec.drafted;
-        t->accepted += r->usage.spec.accepted;
-    }
+    if (!t) return true;
+    count_answer(&t->all, &r->usage);
+    count_answer(&t->of_class[b->rig.prompts.class_of[x->prompt]], &r->usage);
     return true;
 }
 
@@ -149,7 +181,7 @@ static bool serve_user(bench *b, int u, int arm, tally *t, double *ttft_s, err *
     bool  done = tandem_job_result(x->job) != NULL; /* before the last tokens are taken */
     take_tokens(x);
     if (!done) return true;
-    if (!note_answer(x, t, ttft_s, e)) return false;
+    if (!note_answer(b, x, t, ttft_s, e)) return false;
     tandem_release(x->job);
     x->job = NULL;
     return x->asked == flags.questions || ask_question(b, u, arm, e);
@@ -242,7 +274,9 @@ static bool measure_users(void *ctx, const measure_run *at, err *e)
     if (at->warm_up) return true;
     t->tok_s[at->turn]   = tok_s;
     t->ttft_ms[at->turn] = 1e3 * ttft_s;
-    t->n                 = at->turn + 1;
+    close_turn(&t->all, at->turn);
+    for (int c = 0; c < b->rig.prompts.n_classes; c++) close_turn(&t->of_class[c], at->turn);
+    t->n = at->turn + 1;
     return true;
 }
 
@@ -270,6 +304,24 @@ static bool measure_cells(bench *b, err *e)
 /* Returns the ratio of the rates of two arms in the same turns. */
 static interval ratio_of(const tally *a, const tally *b) { return stats_ratio(a->tok_s, b->tok_s, a->n); }
 
+/* Returns the cell of one user, -1 if there is none. */
+static int single_cell(const bench *b)
+{
+    for (int c = 0; c < b->n_cells; c++)
+        if (b->users[c] == 1) return c;
+    return -1;
+}
+
+/* Returns the median of the turns that had answers. */
+static interval gen_of(const answers *a, int n)
+{
+    double some[MAX_REPEATS];
+    int    k = 0;
+    for (int i = 0; i < n; i++)
+        if (a->gen[i] > 0) some[k++] = a->gen[i];
+    return stats_median(some, k);
+}
+
 static int auto_arm(const bench *b)
 {
     for (int k = 0; k < b->n_arms; k++)
@@ -292,22 +344,49 @@ static bool against_better(const bench *b, int cell, interval *out, int *better)
     return true;
 }
 
-static void print_cell(const bench *b, int cell)
+static void print_answers(const answers *a, const answers *plain, int n)
 {
-    interval vs;
-    int      better = 0;
-    for (int k = 0; k < b->n_arms; k++) {
-        const tally *t = &b->tally[cell][k];
-        interval     r = ratio_of(t, &b->tally[cell][0]);
-        printf("%5d  %-12s %9.1f  %5.2f [%.2f, %.2f] %9.1f", b->users[cell], b->arm[k].name,
-               stats_median(t->tok_s, t->n).median, r.median, r.low, r.high, stats_median(t->ttft_ms, t->n).median);
-        if (t->rounds)
-            printf("  %6.2f %5.1f%%", 1 + (double)t->accepted / (double)t->rounds,
-                   100 * (double)t->accepted / (double)t->drafted);
-        if (k == auto_arm(b) && against_better(b, cell, &vs, &better))
-            printf("   to %s %.2f [%.2f, %.2f]", b->arm[better].name, vs.median, vs.low, vs.high);
-        putchar('\n');
-    }
+    bench_print_interval(gen_of(a, n), 24, 1);
+    bench_print_interval(stats_ratio(a->gen, plain->gen, n), 19, 2);
+    printf(" %8.1f%% %7.1f%% %9.2f %7.2f", 100 * spec_acceptance_rate(&a->spec), 100 * spec_accepted_share(&a->spec),
+           spec_tokens_per_round(&a->spec), spec_acceptance_length(&a->spec));
+}
+
+static void print_arm(const bench *b, int cell, int k)
+{
+    interval     vs;
+    int          better = 0, single = single_cell(b);
+    const tally *t = &b->tally[cell][k];
+    printf("%5d  %-12s", b->users[cell], b->arm[k].name);
+    bench_print_interval(stats_median(t->tok_s, t->n), 26, 1);
+    bench_print_interval(ratio_of(t, &b->tally[cell][0]), 19, 2);
+    if (single >= 0)
+        bench_print_interval(ratio_of(t, &b->tally[single][k]), 21, 2);
+    else
+        printf(" %21s", "");
+    bench_print_interval(stats_median(t->ttft_ms, t->n), 24, 1);
+    print_answers(&t->all, &b->tally[cell][0].all, t->n);
+    if (k == auto_arm(b) && against_better(b, cell, &vs, &better))
+        printf("   to %s %.2f [%.2f, %.2f]", b->arm[better].name, vs.median, vs.low, vs.high);
+    putchar('\n');
+}
+
+static void print_classes(const bench *b)
+{
+    const prompt_set *p = &b->rig.prompts;
+    if (p->n_classes < 2) return;
+    printf("\nby class of the questions\n%-12s users  %-12s %24s %19s %9s %8s %9s %7s\n", "class", "arm",
+           "gen tok/s [90%]", "to off [90%]", "acc/draft", "acc/gen", "tok/round", "length");
+    for (int c = 0; c < p->n_classes; c++)
+        for (int i = 0; i < b->n_cells; i++)
+            for (int k = 0; k < b->n_arms; k++) {
+                const tally *t = b->tally[i];
+                if (t[k].of_class[c].spec.rounds + t[k].of_class[c].spec.plain_rounds == 0) continue; /* no question */
+                printf("%-12s %5d  %-12s", p->class_name[c], b->users[i], b->arm[k].name);
+                print_answers(&t[k].of_class[c], &t[0].of_class[c], t[k].n);
+                putchar('\n');
+            }
+    putchar('\n');
 }
 
 static void print_table(const bench *b)
@@ -316,8 +395,12 @@ static void print_table(const bench *b)
     printf(", %d questions each, answers of up to %d tokens; medians of %d turns with 90%% intervals\n",
            flags.questions, flags.with.gen.max_tokens, flags.repeats);
     if (b->oracle) printf("simulated acceptance, %g tokens a round\n", b->accept);
-    printf("users  %-12s %9s  %-19s %9s  %6s %6s\n", "arm", "tok/s", "to off [90%]", "ttft ms", "length", "rate");
-    for (int c = 0; c < b->n_cells; c++) print_cell(b, c);
+    printf("users  %-12s %26s %19s %21s %24s %24s %19s %9s %8s %9s %7s\n", "arm", "tok/s [90%]", "to off [90%]",
+           single_cell(b) < 0 ? "" : "to one user [90%]", "ttft ms [90%]", "gen tok/s [90%]", "to off [90%]",
+           "acc/draft", "acc/gen", "tok/round", "length");
+    for (int c = 0; c < b->n_cells; c++)
+        for (int k = 0; k < b->n_arms; k++) print_arm(b, c, k);
+    print_classes(b);
     if (flags.burst) {
         interval i = stats_median(b->after_burst, flags.repeats);
         printf("one user right after a burst of %d, relative to before: %.2f [%.2f, %.2f]\n", flags.burst, i.median,
@@ -326,17 +409,40 @@ static void print_table(const bench *b)
     printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all arms wrote the same text");
 }
 
+static void put_answers(json_writer *w, const answers *a, const answers *plain, int n)
+{
+    result_interval(w, "gen_tok_s", gen_of(a, n));
+    result_interval(w, "gen_ratio", stats_ratio(a->gen, plain->gen, n));
+    json_member_int(w, "rounds", a->spec.rounds);
+    json_member_int(w, "plain_rounds", a->spec.plain_rounds);
+    json_member_int(w, "drafted", a->spec.drafted);
+    json_member_int(w, "accepted", a->spec.accepted);
+    json_member_real(w, "acceptance_rate", spec_acceptance_rate(&a->spec));
+    json_member_real(w, "accepted_share", spec_accepted_share(&a->spec));
+    json_member_real(w, "tokens_per_round", spec_tokens_per_round(&a->spec));
+    json_member_real(w, "acceptance_length", spec_acceptance_length(&a->spec));
+}
+
 static void put_arm(json_writer *w, const bench *b, int cell, int k)
 {
-    const tally *t = &b->tally[cell][k];
+    const tally *t = &b->tally[cell][k], *plain = &b->tally[cell][0];
+    int          single = single_cell(b);
     json_begin_object(w);
     json_member_str(w, "name", b->arm[k].name);
     result_interval(w, "tok_s", stats_median(t->tok_s, t->n));
-    result_interval(w, "ratio", ratio_of(t, &b->tally[cell][0]));
+    result_interval(w, "ratio", ratio_of(t, plain));
+    if (single >= 0) result_interval(w, "to_one_user", ratio_of(t, &b->tally[single][k]));
     result_interval(w, "ttft_ms", stats_median(t->ttft_ms, t->n));
-    json_member_int(w, "rounds", t->rounds);
-    json_member_int(w, "drafted", t->drafted);
-    json_member_int(w, "accepted", t->accepted);
+    put_answers(w, &t->all, &plain->all, t->n);
+    json_key(w, "classes");
+    json_begin_array(w);
+    for (int c = 0; c < b->rig.prompts.n_classes; c++) {
+        json_begin_object(w);
+        json_member_str(w, "class", b->rig.prompts.class_name[c]);
+        put_answers(w, &t->of_class[c], &plain->of_class[c], t->n);
+        json_end(w);
+    }
+    json_end(w);
     json_end(w);
 }
 

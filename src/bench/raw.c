@@ -26,7 +26,7 @@ static const option opts[] = {
     OPT_SHAPE(flags.with.shape),
     OPT_PROMPT_TOKENS(flags.n_prompt, 1 << 20, NULL, "length of the random prompts that a shape gets (default 128)"),
     OPT_WORDS("methods", flags.with.methods, ARMS_HELP),
-    OPT_PROMPTS(flags.with.prompts, "a prompt a line (default: built-in ones)"),
+    OPT_PROMPTS(flags.with.prompts, PROMPTS_HELP),
     OPT_REPEATS(flags.repeats, 1000, NULL, "times that every prompt is answered every way (default 3)"),
     {.name = "json", .kind = OPT_FLAG, .dest = &flags.json, .help = "the results as JSON"},
     OPT_NO_HASH(flags.with.no_hash),

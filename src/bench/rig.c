@@ -2,6 +2,8 @@
 
 #include "bench/bare.h"
 
+#include <stdio.h>
+
 int bench_run(const bench_command *c, provenance *from, void *ctx, int argc, char **args)
 {
     int n_args, code;
@@ -29,6 +31,13 @@ bool bench_measure(const measure_plan *plan, bool (*measure_arm)(void *ctx, cons
     }
     progress_end(&bar);
     return ok;
+}
+
+void bench_print_interval(interval i, int width, int digits)
+{
+    char text[96];
+    snprintf(text, sizeof text, "%.*f [%.*f, %.*f]", digits, i.median, digits, i.low, digits, i.high);
+    printf(" %*s", width, text);
 }
 
 bool rig_open(bench_rig *r, method_flags *f, bool with_texts, err *e)

@@ -10,6 +10,7 @@
 #include "bench/arms.h"
 #include "bench/flags.h"
 #include "figures/measure.h"
+#include "figures/stats.h"
 #include "sched/sched.h"
 
 typedef struct {
@@ -26,6 +27,9 @@ int bench_run(const bench_command *c, provenance *from, void *ctx, int argc, cha
 /* Calls measure_arm for each run of the plan, and shows a progress bar. Stops at the first failure and returns it. */
 bool bench_measure(const measure_plan *plan, bool (*measure_arm)(void *ctx, const measure_run *at, err *e), void *ctx,
                    err *e);
+
+/* Prints a space and "MEDIAN [LOW, HIGH]", right-aligned, with as many digits after the point. */
+void bench_print_interval(interval i, int width, int digits);
 
 typedef struct {
     opened_model   g;

@@ -3,8 +3,13 @@
  * Every arm runs every prompt, in an order that rotates by one each time, so that disturbances affect all arms alike.
  * The responses to one prompt in one repeat are a pair. Plain decoding runs twice, as `off` and `off again`: their
  * difference shows the noise. The result is the median of the ratios of the pairs with a 90% interval from order
- * statistics, without assumptions about the noise. Rates count tokens after the first. The arms share one loop, so
- * `auto` uses costs measured by the others. */
+ * statistics, without assumptions about the noise. The arms share one loop, so `auto` uses costs measured by the
+ * others.
+ *
+ *      gen    tokens after the first / the time after it: decoding alone
+ *      wall   all tokens / the time of the whole response, with its prompt
+ *
+ * Where the prompts have several classes, each is also reported alone. */
 #include "bench/arms.h"
 #include "bench/bare.h"
 #include "bench/bench.h"
@@ -15,14 +20,14 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_PAIRS = 4096, MAX_ACCEPTS = 8, RANDOM_PROMPTS = 4 };
+enum { MAX_PAIRS = 4096, MIN_PAIRS = 9, MAX_ACCEPTS = 8, RANDOM_PROMPTS = 4, REPEATS = 3 };
 
 static struct {
     method_flags with;
     const char  *accept;
     int          repeats, n_prompt;
-    bool         json, n_prompt_given;
-} flags = {.with = METHOD_DEFAULTS, .repeats = 3, .n_prompt = 128};
+    bool         json, n_prompt_given, repeats_given;
+} flags = {.with = METHOD_DEFAULTS, .repeats = REPEATS, .n_prompt = 128};
 
 static const option opts[] = {
     OPT_GENERATE(flags.with.gen),
@@ -32,9 +37,11 @@ static const option opts[] = {
     OPT_PROMPT_TOKENS(flags.n_prompt, 1 << 20, &flags.n_prompt_given,
                       "length of the random prompts that a shape gets (default 128)"),
     OPT_WORDS("methods", flags.with.methods, ARMS_HELP),
-    OPT_PROMPTS(flags.with.prompts, "a prompt a line (default: built-in ones)"),
-    OPT_REPEATS(flags.repeats, 1000, NULL,
-                "times that every prompt is answered by every arm; a shape gets new prompts each time (default 3)"),
+    OPT_PROMPTS(flags.with.prompts, PROMPTS_HELP),
+    OPT_REPEATS(
+        flags.repeats, 1000, &flags.repeats_given,
+        "times that every prompt is answered by every arm; a shape gets new prompts each time (default 3, and at "
+        "least 9 pairs)"),
     {.name = "json",
      .kind = OPT_FLAG,
      .dest = &flags.json,
@@ -44,17 +51,18 @@ static const option opts[] = {
 };
 static const opt_spec usage = {
     "bench", "bench spec [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
-    "Compares methods of speculation with plain decoding, in interleaved pairs: the ratio of the rates with a 90% "
-    "interval,\n"
-    "acceptance as vLLM counts it, and the time of each phase. Also checks that all arms write the same text.",
+    "Compares methods of speculation with plain decoding, in interleaved pairs: rates and their ratios with 90% "
+    "intervals,\n"
+    "of decoding alone (gen) and with the prompt (wall), acceptance, and the time of each phase. Also checks that all "
+    "arms write\n"
+    "the same text.",
     opts, COUNT(opts)};
 
 typedef struct {
     arm_choice         choice;
-    tandem_spec_counts stats;
-    int64_t            tokens;
-    double             seconds;
-    double             pair_s[MAX_PAIRS]; /* seconds of each pair */
+    tandem_spec_counts stats, of_class[PROMPT_CLASSES_MAX];
+    int64_t            tokens;                          /* after the first ones */
+    double             gen[MAX_PAIRS], wall[MAX_PAIRS]; /* tokens per second in each pair */
 } arm;
 
 typedef struct {
@@ -64,6 +72,7 @@ typedef struct {
     double    accept[MAX_ACCEPTS]; /* simulated acceptance of each table */
     int       n_accepts;
     int       n_repeats, n_arms, n_pairs, n_different;
+    int       pair_class[MAX_PAIRS]; /* class of the prompt of each pair */
     arm       arms[ARMS_MAX];
     tok_ids   text, first_text;
 } bench;
@@ -93,11 +102,13 @@ static bool parse_accepts(double *out, int *n, err *e)
 /* --- prompts --------------------------------------------------------------------------------------*/
 static bool choose_prompts(bench *b, err *e)
 {
-    int n        = RANDOM_PROMPTS * flags.repeats;
-    b->n_repeats = flags.with.shape.given ? 1 : flags.repeats;
+    int n = RANDOM_PROMPTS * flags.repeats;
     if (flags.with.shape.given && n > PROMPT_SET_MAX)
         return err_set(e, ERR_INPUT, "--repeats must be at most %d for a shape", PROMPT_SET_MAX / RANDOM_PROMPTS);
     if (!rig_fill_prompts(&b->rig, &flags.with, n, flags.n_prompt, e)) return false;
+    b->n_repeats = flags.with.shape.given ? 1 : flags.repeats;
+    if (!flags.repeats_given && b->n_repeats * b->rig.prompts.n < MIN_PAIRS)
+        b->n_repeats = (MIN_PAIRS + b->rig.prompts.n - 1) / b->rig.prompts.n;
     for (int i = 0; i < b->rig.prompts.n; i++)
         if (!bare_check(&b->gen, &b->rig.prompts.prompt[i].ids, e)) return false;
     return true;
@@ -110,15 +121,18 @@ static bool note_token(void *ctx, int32_t id)
     return tok_ids_put(&b->text, id);
 }
 
-static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err *e)
+/* Runs one response and writes its rates to entry n_pairs. */
+static bool run_arm(bench *b, arm *a, int prompt, err *e)
 {
-    b->gen.lane.spec = job_spec_settings(&a->choice.spec);
-    b->text.n        = 0;
+    const chat_prompt *p = &b->rig.prompts.prompt[prompt];
+    b->gen.lane.spec     = job_spec_settings(&a->choice.spec);
+    b->text.n            = 0;
     if (!bare_run(&b->gen, &p->ids, e)) return false;
-    *seconds = b->gen.decode_s;
-    a->seconds += b->gen.decode_s;
+    a->gen[b->n_pairs]  = (b->gen.n_out - 1) / b->gen.decode_s;
+    a->wall[b->n_pairs] = b->gen.n_out / (b->gen.prefill_s + b->gen.decode_s);
     a->tokens += b->gen.n_out - 1;
     spec_counts_add(&a->stats, spec_lane_stats(b->rig.g.lane));
+    spec_counts_add(&a->of_class[b->rig.prompts.class_of[prompt]], spec_lane_stats(b->rig.g.lane));
     return true;
 }
 
@@ -126,12 +140,11 @@ static bool run_arm(bench *b, arm *a, const chat_prompt *p, double *seconds, err
 static bool learn_texts(bench *b, err *e)
 {
     tok_ids all;
-    double  unused;
     bool    ok = true;
     tok_ids_init(&all, GENERATE_MAX_CONTEXT);
     for (int i = 0; ok && b->oracle && i < b->rig.prompts.n; i++) {
         const tok_ids *prompt = &b->rig.prompts.prompt[i].ids;
-        ok                    = run_arm(b, &b->arms[0], &b->rig.prompts.prompt[i], &unused, e);
+        ok                    = run_arm(b, &b->arms[0], i, e);
         tok_ids_clear(&all);
         tok_ids_put_n(&all, prompt->p, prompt->n);
         tok_ids_put_n(&all, b->text.p, b->text.n);
@@ -144,17 +157,17 @@ static bool learn_texts(bench *b, err *e)
 /* Runs one arm on the prompt of the turn. The warm-up is for drafters, pages and the cost model of auto. */
 static bool measure_arm(void *ctx, const measure_run *at, err *e)
 {
-    bench             *b = ctx;
-    arm               *a = &b->arms[at->arm];
-    const chat_prompt *p = &b->rig.prompts.prompt[at->warm_up ? 0 : at->turn % b->rig.prompts.n];
-    if (!run_arm(b, a, p, &a->pair_s[b->n_pairs], e)) return false;
+    bench *b      = ctx;
+    arm   *a      = &b->arms[at->arm];
+    int    prompt = at->warm_up ? 0 : at->turn % b->rig.prompts.n;
+    if (!run_arm(b, a, prompt, e)) return false;
     b->n_different += !arms_agree(&b->first_text, &b->text, at->first);
     if (at->warm_up) {
-        a->stats   = (tandem_spec_counts){0};
-        a->seconds = 0;
-        a->tokens  = 0;
+        a->stats  = (tandem_spec_counts){0};
+        a->tokens = 0;
+        memset(a->of_class, 0, sizeof a->of_class);
     } else if (at->last && b->gen.n_out >= 2) { /* fewer: nothing was decoded */
-        b->n_pairs++;
+        b->pair_class[b->n_pairs++] = b->rig.prompts.class_of[prompt];
     }
     return true;
 }
@@ -168,18 +181,73 @@ static bool measure_arms(bench *b, err *e)
 }
 
 /* --- results --------------------------------------------------------------------------------------*/
-/* Returns the ratio of the time of plain decoding to that of an arm. */
-static interval speedup(const bench *b, const arm *a) { return stats_ratio(b->arms[0].pair_s, a->pair_s, b->n_pairs); }
+/* Copies the values of the pairs of a class (-1: of all) to `out`. Returns their number. */
+static int values_of(const bench *b, const double *x, int class, double out[MAX_PAIRS])
+{
+    int n = 0;
+    for (int i = 0; i < b->n_pairs; i++)
+        if (class < 0 || b->pair_class[i] == class) out[n++] = x[i];
+    return n;
+}
+
+/* The rates of an arm and their ratios to plain decoding, pair by pair. */
+typedef struct {
+    interval gen, gen_ratio, wall, wall_ratio;
+    int      n; /* pairs */
+} rates;
+
+static rates rates_of(const bench *b, const arm *a, int class)
+{
+    static double mine[MAX_PAIRS], plain[MAX_PAIRS];
+    rates         r;
+    r.n         = values_of(b, a->gen, class, mine);
+    r.gen       = stats_median(mine, r.n);
+    r.gen_ratio = stats_ratio(mine, plain, values_of(b, b->arms[0].gen, class, plain));
+    values_of(b, a->wall, class, mine);
+    r.wall       = stats_median(mine, r.n);
+    r.wall_ratio = stats_ratio(mine, plain, values_of(b, b->arms[0].wall, class, plain));
+    return r;
+}
+
+/* Prints the columns of rates and acceptance. */
+static void print_rates(const rates *r, const tandem_spec_counts *s)
+{
+    bench_print_interval(r->gen, 24, 1);
+    bench_print_interval(r->gen_ratio, 19, 2);
+    bench_print_interval(r->wall, 24, 1);
+    bench_print_interval(r->wall_ratio, 19, 2);
+    printf(" %8.1f%% %7.1f%% %9.2f %7.2f", 100 * spec_acceptance_rate(s), 100 * spec_accepted_share(s),
+           spec_tokens_per_round(s), spec_acceptance_length(s));
+}
 
 static void print_arm(const bench *b, const arm *a)
 {
-    interval                  r = speedup(b, a);
+    rates                     r = rates_of(b, a, -1);
     const tandem_spec_counts *s = &a->stats;
     int64_t                   n = s->rounds + s->plain_rounds;
-    printf("%-12s %9.1f   %5.2f [%.2f, %.2f] %7.2f %6.1f%% %8.2f %8.2f %8.3f\n", a->choice.name,
-           (double)a->tokens / a->seconds, r.median, r.low, r.high, spec_acceptance_length(s),
-           100 * spec_acceptance_rate(s), 1e3 * s->draft_s / (double)n, 1e3 * s->verify_s / (double)n,
+    printf("%-12s", a->choice.name);
+    print_rates(&r, s);
+    printf(" %8.2f %7.2f %7.3f\n", 1e3 * s->draft_s / (double)n, 1e3 * s->verify_s / (double)n,
            1e3 * s->commit_s / (double)n);
+}
+
+static void print_heads(void)
+{
+    printf("%-12s %24s %19s %24s %19s %9s %8s %9s %7s", "arm", "gen tok/s [90%]", "ratio [90%]", "wall tok/s [90%]",
+           "ratio [90%]", "acc/draft", "acc/gen", "tok/round", "length");
+}
+
+static void print_class(const bench *b, int class)
+{
+    char title[PROMPT_CLASS_NAME + 48];
+    snprintf(title, sizeof title, "%s, %d pairs", b->rig.prompts.class_name[class], rates_of(b, &b->arms[0], class).n);
+    printf("class %s\n", title);
+    for (int i = 0; i < b->n_arms; i++) {
+        rates r = rates_of(b, &b->arms[i], class);
+        printf("  %-10s", b->arms[i].choice.name);
+        print_rates(&r, &b->arms[i].of_class[class]);
+        putchar('\n');
+    }
 }
 
 static void print_table(bench *b, double accept)
@@ -189,25 +257,51 @@ static void print_table(bench *b, double accept)
     printf("%s, %d threads, temperature %g; %d prompts, %d pairs, %lld tokens an arm\n", b->rig.g.model->o->name,
            b->rig.g.model->o->n_threads, (double)b->gen.lane.params.temp, b->rig.prompts.n, b->n_pairs,
            (long long)b->arms[0].tokens);
-    printf("%-12s %9s   %-18s %7s %7s %8s %8s %8s\n", "arm", "tok/s", "ratio [90%]", "length", "rate", "draft ms",
-           "verify", "commit");
+    print_heads();
+    printf(" %8s %7s %7s\n", "draft ms", "verify", "commit");
     for (int i = 0; i < b->n_arms; i++) print_arm(b, &b->arms[i]);
+    for (int c = 0; c < b->rig.prompts.n_classes && b->rig.prompts.n_classes > 1; c++) print_class(b, c);
     printf("%s\n", b->n_different ? "THE TEXTS DIFFER" : "all arms wrote the same text");
+}
+
+static void put_rates(json_writer *w, const rates *r, const tandem_spec_counts *s)
+{
+    result_interval(w, "tokens_per_second", r->gen);
+    result_interval(w, "ratio", r->gen_ratio);
+    result_interval(w, "wall_tokens_per_second", r->wall);
+    result_interval(w, "wall_ratio", r->wall_ratio);
+    arms_put_rounds(w, s);
+    json_member_int(w, "drafted", s->drafted);
+    json_member_int(w, "accepted", s->accepted);
+    json_member_real(w, "acceptance_rate", spec_acceptance_rate(s));
+    json_member_real(w, "accepted_share", spec_accepted_share(s));
+    json_member_real(w, "tokens_per_round", spec_tokens_per_round(s));
+    json_member_real(w, "acceptance_length", spec_acceptance_length(s));
+}
+
+static void put_classes(json_writer *w, const bench *b, const arm *a)
+{
+    json_key(w, "classes");
+    json_begin_array(w);
+    for (int c = 0; c < b->rig.prompts.n_classes; c++) {
+        rates r = rates_of(b, a, c);
+        json_begin_object(w);
+        json_member_str(w, "class", b->rig.prompts.class_name[c]);
+        json_member_int(w, "pairs", r.n);
+        put_rates(w, &r, &a->of_class[c]);
+        json_end(w);
+    }
+    json_end(w);
 }
 
 static void put_arm(json_writer *w, const bench *b, const arm *a)
 {
     const tandem_spec_counts *s = &a->stats;
+    rates                     r = rates_of(b, a, -1);
     json_begin_object(w);
     json_member_str(w, "name", a->choice.name);
     json_member_int(w, "tokens", a->tokens);
-    json_member_real(w, "tokens_per_second", (double)a->tokens / a->seconds);
-    result_interval(w, "ratio", speedup(b, a));
-    arms_put_rounds(w, s);
-    json_member_int(w, "drafted", s->drafted);
-    json_member_int(w, "accepted", s->accepted);
-    json_member_real(w, "acceptance_length", spec_acceptance_length(s));
-    json_member_real(w, "acceptance_rate", spec_acceptance_rate(s));
+    put_rates(w, &r, s);
     json_key(w, "accepted_by_position");
     json_begin_array(w);
     for (int i = 0; i < DRAFT_MAX && s->tried_at[i]; i++) json_put_real(w, (double)s->right_at[i] / (double)s->rounds);
@@ -215,6 +309,7 @@ static void put_arm(json_writer *w, const bench *b, const arm *a)
     json_member_real(w, "draft_s", s->draft_s);
     json_member_real(w, "verify_s", s->verify_s);
     json_member_real(w, "commit_s", s->commit_s);
+    put_classes(w, b, a);
     json_end(w);
 }
 

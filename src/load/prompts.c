@@ -6,20 +6,20 @@
 
 enum { MAX_TREES = 1 << 30 };
 
-const char *const load_own_prompts[] = {
-    "What is 27 plus 58?",
-    "What is 318 plus 476?",
-    "Count from 3 to 14.",
-    "Sort these numbers: 42 7 19 3 88",
-    "Tell me a story about a fox and a bird.",
-    "How many minutes are 3 hours?",
-    "Which is larger, 58 or 85?",
-    "Write a Python function that adds two numbers.",
-    "Make a table of the numbers 1 to 4 and their squares.",
-    "Hello! How are you?",
-    "Name: Anna. Age: 34. City: Rome. Write this as JSON.",
-    "What colour is the sky?",
-    NULL,
+const load_own_prompt load_own_prompts[] = {
+    {"What is 27 plus 58?", "sums"},
+    {"What is 318 plus 476?", "sums"},
+    {"Count from 3 to 14.", "lists"},
+    {"Sort these numbers: 42 7 19 3 88", "lists"},
+    {"Tell me a story about a fox and a bird.", "talk"},
+    {"How many minutes are 3 hours?", "sums"},
+    {"Which is larger, 58 or 85?", "sums"},
+    {"Write a Python function that adds two numbers.", "formats"},
+    {"Make a table of the numbers 1 to 4 and their squares.", "formats"},
+    {"Hello! How are you?", "talk"},
+    {"Name: Anna. Age: 34. City: Rome. Write this as JSON.", "formats"},
+    {"What colour is the sky?", "talk"},
+    {NULL, NULL},
 };
 
 static bool add_prompt(load_prompts *p, load_prompt x, err *e)
@@ -45,7 +45,8 @@ static void init_empty(load_prompts *p)
 void load_prompts_init(load_prompts *p)
 {
     init_empty(p);
-    for (const char *const *s = load_own_prompts; *s; s++) add_prompt(p, (load_prompt){.text = str_of(*s)}, NULL);
+    for (const load_own_prompt *s = load_own_prompts; s->text; s++)
+        add_prompt(p, (load_prompt){.text = str_of(s->text), .kind = str_of(s->kind)}, NULL);
 }
 
 void load_prompts_deinit(load_prompts *p)
@@ -97,6 +98,8 @@ static bool read_item(const json_value *v, load_prompt *out, err *e)
         return true;
     }
     if (v->kind != JSON_OBJECT) return err_set(e, ERR_FORMAT, "it is neither an object nor a string");
+    if (is_text(json_get(v, "category"))) out->kind = json_get(v, "category")->s;
+    if (is_text(json_get(v, "class"))) out->kind = json_get(v, "class")->s;
     if (is_list(json_get(v, "messages"))) return read_messages(json_get(v, "messages"), out, e);
     if (is_list(json_get(v, "conversations"))) return read_conversations(json_get(v, "conversations"), out, e);
     if (is_list(json_get(v, "turns"))) return read_turns(json_get(v, "turns"), out, e);

@@ -2,7 +2,8 @@
  *
  * A line of the file is a JSON string, or an object. The first of these members that it has is used: `messages` (a
  * chat), `conversations` (ShareGPT: the first message from "human" or "user"), `turns` (MT-Bench: the first), `prompt`
- * (HumanEval), `text`, `question`. Blank lines are skipped. A file may also be one JSON array of such items. */
+ * (HumanEval), `text`, `question`. `class` or `category` names its class. Blank lines are skipped. A file may also be
+ * one JSON array of such items. */
 #ifndef TANDEM_LOAD_PROMPTS_H
 #define TANDEM_LOAD_PROMPTS_H
 #include "base/file.h"
@@ -11,6 +12,7 @@
 typedef struct {
     str               text;     /* not empty without messages */
     const json_value *messages; /* array of objects with a role, used instead of the text; NULL: none */
+    str               kind;     /* its class; empty: none */
 } load_prompt;
 
 enum { LOAD_MAX_PROMPTS = 1 << 20 };
@@ -21,7 +23,11 @@ typedef struct {
     file_map     file;   /* the mapped file of load_prompts_read */
 } load_prompts;
 
-extern const char *const load_own_prompts[]; /* the built-in prompts; NULL at the end */
+/* The built-in prompts and their classes; the text is NULL at the end. */
+typedef struct {
+    const char *text, *kind;
+} load_own_prompt;
+extern const load_own_prompt load_own_prompts[];
 
 /* Each of these two sets *p anew. At least one prompt is needed. Call load_prompts_deinit also after a failure. */
 void load_prompts_init(load_prompts *p); /* the built-in prompts */

@@ -6,8 +6,9 @@
 #include "base/num.h"
 #include "chat/prompts.h"
 #include "figures/measure.h"
-#include "figures/stats.h"
+#include "figures/result.h"
 #include "server/admin.h"
+#include "spec/counts.h"
 #include "spec/method.h"
 #include "store/results.h"
 
@@ -33,6 +34,7 @@ typedef struct {
     tandem_spec_counts spec;
     int64_t            reasons[TANDEM_MAX_ROUTES]; /* rounds of all lanes by why their method was chosen */
     double            *rate;                       /* [repeats] tokens of all lanes per second */
+    double            *gen;                        /* [repeats] mean of decode_rate over the responses of a repeat */
     int                n_rates;
     double            *first_s, *decode_rate; /* per response: seconds to the first token, tokens per second after it */
 } bench_cell;
@@ -73,7 +75,8 @@ struct bench_run {
     int          n_next; /* prompt of the cell */
     double       cell_since;
     int64_t      cell_tokens, reasons_before[TANDEM_MAX_ROUTES];
-    int          max_others; /* max number of requests of other clients */
+    int          cell_answers; /* responses of the cell before this repeat */
+    int          max_others;   /* max number of requests of other clients */
 };
 
 static bool refuse_plan(server_error *why, const char *param, const char *what)
@@ -107,13 +110,18 @@ static bool has_drafter(const server *s, tandem_method m)
     return false;
 }
 
-/* Checks that the settings allow the method, so that the results are of that method. off and auto are always
- * allowed. */
+/* Checks that the limits of the server and the settings allow the method, so that the results are of that method. No
+ * setting bars off and auto. */
 static bool check_settings(const server *s, tandem_method m, int prompt_tokens, server_error *why)
 {
-    settings now;
-    char     bar[96] = "";
-    bool     weights = spec_needs_file((spec_method)m);
+    settings           now;
+    char               bar[96] = "";
+    bool               weights = spec_needs_file((spec_method)m);
+    tandem_speculation limited = {.method = m};
+    engine_limit_speculation(s->engine, &limited);
+    if (limited.method != m)
+        return error_set(why, 400, "methods", "method_barred", "'%s' would not be used: the server has --spec %s.",
+                         tandem_method_name((int)m), tandem_method_name((int)limited.method));
     if (m == TANDEM_SPEC_OFF || m == TANDEM_SPEC_AUTO) return true;
     engine_get_settings(s->engine, &now);
     if (!now.dflash_enabled)
@@ -141,10 +149,13 @@ static bool read_method(const server *s, const json_value *v, tandem_method *out
 
 static bool read_methods(const server *s, const bench_fields *f, tandem_method *out, int *n, server_error *why)
 {
-    int prompt_tokens = f->prompts ? 1 : (int)f->prompt_tokens;
-    *n                = 2;
-    out[0]            = TANDEM_SPEC_OFF;
-    out[1]            = TANDEM_SPEC_AUTO;
+    int                prompt_tokens = f->prompts ? 1 : (int)f->prompt_tokens;
+    tandem_speculation best          = {.method = TANDEM_SPEC_AUTO};
+    engine_limit_speculation(s->engine, &best);
+    *n     = 3;
+    out[0] = TANDEM_SPEC_OFF;
+    out[1] = TANDEM_SPEC_OFF; /* the control */
+    out[2] = best.method;
     for (size_t i = 0; f->methods && i < f->methods->n; i++) {
         if (!read_method(s, &f->methods->item[i], &out[i], why) || !check_settings(s, out[i], prompt_tokens, why))
             return false;
@@ -251,6 +262,7 @@ static void free_all(bench_run *x)
 {
     for (int i = 0; i < x->n_cells; i++) {
         mem_free(x->cell[i].rate);
+        mem_free(x->cell[i].gen);
         mem_free(x->cell[i].first_s);
         mem_free(x->cell[i].decode_rate);
     }
@@ -270,15 +282,14 @@ static void free_bench(bench_run *x)
     free_all(x);
 }
 
-static double median_rate(bench_cell *c) { return c->n_rates ? stats_median(c->rate, c->n_rates).median : 0; }
-
 static void put_spread(json_writer *w, const char *key, double *x, int n)
 {
-    spread s = n ? stats_spread(x, (size_t)n) : (spread){0};
+    spread   s = n ? stats_spread(x, (size_t)n) : (spread){0};
+    interval i = n ? stats_median(x, n) : (interval){0};
     json_key(w, key);
     json_begin_object(w);
     json_member_real(w, "mean", s.mean);
-    json_member_real(w, "median", s.median);
+    result_interval(w, "median", i);
     json_member_real(w, "p95", s.p95);
     json_end(w);
 }
@@ -292,18 +303,28 @@ static void put_reasons(json_writer *w, const int64_t *n)
     json_end(w);
 }
 
-/* base: the result of the first method with as many lanes. */
-static void put_cell(json_writer *w, bench_cell *c, bench_cell *base)
+/* Writes the rates of a cell, and their ratios to those of base, repeat by repeat; 0 before the first repeat. */
+static void put_rates(json_writer *w, const bench_cell *c, const bench_cell *base)
 {
-    double rate = median_rate(c), plain = median_rate(base);
+    int      pairs = min_int(c->n_rates, base->n_rates);
+    interval none  = {0};
+    result_interval(w, "tokens_per_s", c->n_rates ? stats_median(c->rate, c->n_rates) : none);
+    result_interval(w, "ratio", pairs ? stats_ratio(c->rate, base->rate, pairs) : none);
+    result_interval(w, "gen_tokens_per_s", c->n_rates ? stats_median(c->gen, c->n_rates) : none);
+    result_interval(w, "gen_ratio", pairs ? stats_ratio(c->gen, base->gen, pairs) : none);
+}
+
+/* base: the result of the first method with as many lanes. */
+static void put_cell(json_writer *w, bench_cell *c, const bench_cell *base)
+{
     json_begin_object(w);
     json_member_int(w, "concurrency", c->n_lanes);
     json_member_str(w, "method", tandem_method_name((int)c->method));
+    json_member_bool(w, "control", c != base && c->method == base->method);
     json_member_int(w, "answers", c->n_answers);
     json_member_int(w, "failed", c->n_failed);
     json_member_int(w, "tokens", c->tokens);
-    json_member_real(w, "tokens_per_s", rate);
-    json_member_real(w, "ratio", plain > 0 ? rate / plain : 0);
+    put_rates(w, c, base);
     json_key(w, "tokens_per_s_each");
     json_begin_array(w);
     for (int i = 0; i < c->n_rates; i++) json_put_real(w, c->rate[i]);
@@ -311,6 +332,8 @@ static void put_cell(json_writer *w, bench_cell *c, bench_cell *base)
     put_spread(w, "decode_tokens_per_s", c->decode_rate, c->n_answers);
     put_spread(w, "ttft_s", c->first_s, c->n_answers);
     live_put_drafts(w, c->spec.rounds, c->spec.drafted, c->spec.accepted);
+    json_member_real(w, "accepted_share", spec_accepted_share(&c->spec));
+    json_member_real(w, "tokens_per_round", spec_tokens_per_round(&c->spec));
     json_member_int(w, "plain_rounds", c->spec.plain_rounds);
     put_reasons(w, c->reasons);
     json_key(w, "methods");
@@ -408,9 +431,10 @@ static bool open_cell(bench_run *x)
     if (!measure_next(&x->loop, &x->now)) return false;
     tandem_get_stats(x->s->engine, &now);
     memcpy(x->reasons_before, now.routes, sizeof x->reasons_before);
-    x->n_next      = 0;
-    x->cell_tokens = 0;
-    x->cell_since  = clock_s();
+    x->n_next       = 0;
+    x->cell_tokens  = 0;
+    x->cell_answers = cell_now(x)->n_answers;
+    x->cell_since   = clock_s();
     return true;
 }
 
@@ -531,6 +555,13 @@ static void send_progress(bench_run *x, bench_cell *c)
     buf_deinit(&data);
 }
 
+static double mean_of(const double *x, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += x[i];
+    return n ? sum / n : 0;
+}
+
 static void close_cell(bench_run *x)
 {
     bench_cell  *c    = cell_now(x);
@@ -538,6 +569,7 @@ static void close_cell(bench_run *x)
     tandem_stats now;
     tandem_get_stats(x->s->engine, &now);
     for (int i = 0; i < TANDEM_MAX_ROUTES; i++) c->reasons[i] += now.routes[i] - x->reasons_before[i];
+    c->gen[c->n_rates]    = mean_of(c->decode_rate + x->cell_answers, c->n_answers - x->cell_answers);
     c->rate[c->n_rates++] = took > 0 ? (double)x->cell_tokens / took : 0;
     x->complete           = x->loop.n_begun == measure_total(&x->loop.plan);
     send_progress(x, c);
@@ -656,9 +688,10 @@ static bool take_memory(bench_run *x, server_error *why)
         bench_cell *c  = &x->cell[i];
         size_t      n  = (size_t)n_prompts_of(x, c) * (size_t)x->repeats;
         c->rate        = mem_try_n((size_t)x->repeats, sizeof *c->rate);
+        c->gen         = mem_try_n((size_t)x->repeats, sizeof *c->gen);
         c->first_s     = mem_try_n(n, sizeof *c->first_s);
         c->decode_rate = mem_try_n(n, sizeof *c->decode_rate);
-        ok &= c->rate && c->first_s && c->decode_rate;
+        ok &= c->rate && c->gen && c->first_s && c->decode_rate;
     }
     return ok || error_no_memory(why);
 }

@@ -222,7 +222,7 @@ static const field_info bench_rows[] = {
     {"output_tokens",         FIELD_INT,    FIELD_BENCH, 2, 1 << 16, 64, B(output_tokens), "tokens per response"},
     {"requests",              FIELD_INT,    FIELD_BENCH, 1, 64, 2, B(requests),
      "responses in sequence per lane"},
-    {"repeats",               FIELD_INT,    FIELD_BENCH, 1, 50, 1, B(repeats),
+    {"repeats",               FIELD_INT,    FIELD_BENCH, 1, 50, 9, B(repeats),
      "repetitions of the whole run, interleaved"},
     {"max_seconds",           FIELD_INT,    FIELD_BENCH, 1, 3600, 600, B(max_seconds),
      "then the results so far are sent"},

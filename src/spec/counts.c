@@ -31,3 +31,17 @@ double spec_acceptance_rate(const tandem_spec_counts *c)
 {
     return c->drafted ? (double)c->accepted / (double)c->drafted : 0;
 }
+
+/* A round without draft tokens generates one token. */
+static double generated(const tandem_spec_counts *c) { return (double)(c->tokens + c->plain_rounds); }
+
+double spec_accepted_share(const tandem_spec_counts *c)
+{
+    return generated(c) > 0 ? (double)c->accepted / generated(c) : 0;
+}
+
+double spec_tokens_per_round(const tandem_spec_counts *c)
+{
+    int64_t rounds = c->rounds + c->plain_rounds;
+    return rounds ? generated(c) / (double)rounds : 0;
+}

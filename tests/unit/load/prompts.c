@@ -26,6 +26,20 @@ TEST(load_prompts_of_every_kind)
     load_prompts_deinit(&p);
 }
 
+TEST(load_prompts_have_classes)
+{
+    static const char *want[] = {"code", "sums", "", "code"};
+    static const char  file[] =
+        "{\"prompt\": \"a\", \"class\": \"code\"}\n{\"turns\": [\"b\"], \"category\": \"sums\"}\n"
+        "\"c\"\n{\"text\": \"d\", \"category\": \"sums\", \"class\": \"code\"}\n";
+    load_prompts p;
+    err          e = {0};
+    CHECK_OK(load_prompts_parse(&p, str_of(file), &e), e);
+    CHECK_INT(p.n, COUNT(want));
+    for (size_t i = 0; i < p.n; i++) CHECK_STR(p.item[i].kind, str_of(want[i]));
+    load_prompts_deinit(&p);
+}
+
 TEST(load_prompts_say_what_is_wrong_and_where)
 {
     static const struct {

@@ -790,6 +790,46 @@ TEST(server_parked_models_take_no_memory)
 }
 
 /* --- bench --------------------------------------------------------------------------------------*/
+static void check_interval(test_case *t, const json_value *cell, const char *name)
+{
+    char low[64], high[64];
+    snprintf(low, sizeof low, "%s_low", name);
+    snprintf(high, sizeof high, "%s_high", name);
+    double x = rig_at(cell, name)->d;
+    CHECK_MSG(x > 0 && rig_at(cell, low)->d <= x && x <= rig_at(cell, high)->d, "%s is %g", name, x);
+}
+
+/* Without fields: plain decoding twice and auto, nine times each. */
+TEST(server_bench_has_a_control_and_intervals)
+{
+    server_rig        r;
+    rig_reply         a;
+    const json_value *v;
+    rig_init(&r, t);
+    rig_start(&r);
+    v = rig_ask_json(&r, "POST", "/api/bench",
+                     "{\"prompts\":[\"Count from 3 to 14.\",\"What is 27 plus 58?\"],\"output_tokens\":12}", &a, 200);
+    CHECK_INT(rig_at(v, "cells")->n, 3);
+    CHECK_INT(rig_int(v, "repeats"), 9);
+    for (int i = 0; i < 3 && v; i++) {
+        static const char *const method[] = {"off", "off", "auto"};
+        const json_value        *c        = &rig_at(v, "cells")->item[i];
+        CHECK_STR(rig_str(c, "method"), str_of(method[i]));
+        CHECK(rig_at(c, "control")->b == (i == 1));
+        CHECK_INT(rig_at(c, "tokens_per_s_each")->n, 9);
+        check_interval(t, c, "tokens_per_s");
+        check_interval(t, c, "ratio");
+        check_interval(t, c, "gen_tokens_per_s");
+        check_interval(t, c, "gen_ratio");
+        check_interval(t, rig_at(c, "ttft_s"), "median");
+        double generated = 9 * 2 * 12, rounds = (double)(rig_int(c, "rounds") + rig_int(c, "plain_rounds"));
+        CHECK_NEAR(rig_at(c, "accepted_share")->d, (double)rig_int(c, "accepted") / generated, 1e-6);
+        CHECK_NEAR(rig_at(c, "tokens_per_round")->d, generated / rounds, 1e-6);
+    }
+    rig_reply_deinit(&a);
+    rig_stop(&r);
+}
+
 TEST(server_benches)
 {
     server_rig        r;
@@ -855,7 +895,7 @@ TEST(server_benches)
  * itself, the cell says what ran. */
 TEST(server_bench_measures_nothing_under_a_wrong_name)
 {
-#define SMALL ",\"prompt_tokens\":60,\"output_tokens\":12,\"requests\":1}"
+#define SMALL ",\"prompt_tokens\":60,\"output_tokens\":12,\"requests\":1,\"repeats\":1}"
     static const struct {
         const char *set, *method, *says;
     } barred[] = {{"{\"dflash_enabled\":false}", "dflash", "dflash_enabled is false"},
@@ -1004,9 +1044,10 @@ TEST(server_bench_is_in_all_counts)
     rig_reply  a;
     rig_init(&r, t);
     rig_start(&r);
-    rig_ask_json(&r, "POST", "/api/bench", "{\"concurrency\":[3],\"prompt_tokens\":60,\"output_tokens\":12}", &a, 200);
+    rig_ask_json(&r, "POST", "/api/bench",
+                 "{\"concurrency\":[3],\"prompt_tokens\":60,\"output_tokens\":12,\"repeats\":1}", &a, 200);
     rig_reply_deinit(&a);
-    CHECK_INT(metric(&r, "tandem_request_generation_tokens_sum"), 3 * 2 * 2 * 12);
+    CHECK_INT(metric(&r, "tandem_request_generation_tokens_sum"), 3 * 3 * 2 * 12);
     check_counts(&r);
     int fd = begin(&r, "POST", "/api/bench", endless, true);
     for (int tries = 0; tries < 1000 && metric(&r, "tandem_num_requests_running") < 4; tries++) nap(0.001);

@@ -29,11 +29,12 @@ static void put_shape(const json_value *v, buf *out)
     buf_putc(out, '}');
 }
 
-#define GUESSES   "rounds drafted accepted acceptance_rate acceptance_length"
-#define METHOD    "{" GUESSES " recent_drafted recent_accepted}"
-#define SPREAD    "{mean median p95}"
-#define HISTOGRAM "{bounds_s[] counts[]}"
-#define PART      "id role path family fingerprint state error"
+#define GUESSES        "rounds drafted accepted acceptance_rate acceptance_length"
+#define METHOD         "{" GUESSES " recent_drafted recent_accepted}"
+#define SPREAD         "{mean median median_low median_high p95}"
+#define INTERVAL(name) name " " name "_low " name "_high "
+#define HISTOGRAM      "{bounds_s[] counts[]}"
+#define PART           "id role path family fingerprint state error"
 
 TEST(server_replies_have_all_their_members)
 {
@@ -77,9 +78,11 @@ TEST(server_replies_have_all_their_members)
         {"POST", "/api/bench", "{\"methods\":[\"dflash\"],\"prompt_tokens\":60,\"output_tokens\":8,\"requests\":1}",
          "{object id model prompt_tokens prompts output_tokens requests repeats temperature complete same_text others "
          "seconds "
-         "cells[{concurrency method answers failed tokens tokens_per_s ratio tokens_per_s_each[] "
-         "decode_tokens_per_s" SPREAD " ttft_s" SPREAD " " GUESSES " plain_rounds reasons methods{dflash{" GUESSES
-         "}}}]}"},
+         "cells[{concurrency method control answers failed tokens " INTERVAL("tokens_per_s") INTERVAL("ratio")
+             INTERVAL("gen_tokens_per_s") INTERVAL(
+                 "gen_ratio") "tokens_per_s_each[] "
+                              "decode_tokens_per_s" SPREAD " ttft_s" SPREAD " " GUESSES
+                              " accepted_share tokens_per_round plain_rounds reasons methods{dflash{" GUESSES "}}}]}"},
         {"GET", "/api/stats", "",
          "{ts model state draining bench rates{window_s prompt_tokens_per_s cached_tokens_per_s "
          "completion_tokens_per_s "

@@ -192,6 +192,11 @@ TEST(spec_stats_add_up)
     CHECK(sum.right_at[0] == 101 && sum.right_at[DRAFT_MAX - 1] == 100 + DRAFT_MAX);
     CHECK_NEAR(spec_acceptance_length(&a), 5, 1e-12);
     CHECK_NEAR(spec_acceptance_rate(&a), 4 / 30.0, 1e-12);
+    /* Three rounds commit 6 tokens, 4 of them draft tokens; two plain rounds one each. */
+    tandem_spec_counts few = {.rounds = 3, .plain_rounds = 2, .drafted = 9, .accepted = 4, .tokens = 6};
+    CHECK_NEAR(spec_accepted_share(&few), 0.5, 1e-12);
+    CHECK_NEAR(spec_tokens_per_round(&few), 1.6, 1e-12);
+    CHECK(spec_accepted_share(&(tandem_spec_counts){0}) == 0 && spec_tokens_per_round(&(tandem_spec_counts){0}) == 0);
     CHECK(spec_acceptance_length(&(tandem_spec_counts){0}) == 0 && spec_acceptance_rate(&(tandem_spec_counts){0}) == 0);
 }
 
