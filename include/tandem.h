@@ -130,9 +130,12 @@ typedef struct {
     /* Sparse attention over contexts from 4096 tokens on: the share of attention that may be dropped, from 0 to
      * below 1. NULL or "0": off. The setting of the same name replaces it. */
     const char *sparse_fa;
-    uint64_t    kv_bytes;   /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
-    bool        no_prefix;  /* disables the prefix cache */
-    bool        wipe_pages; /* overwrites K/V pages with zeros when they are freed */
+    uint64_t    kv_bytes; /* size of the K/V cache; 0: max_lanes full contexts, limited by free memory */
+    /* Instead of kv_bytes: the K/V cache takes this share of the device's memory that is free when the weights are
+     * loaded, over 0 and up to 1. 0: not set. tandem_info.kv_bytes has the result. */
+    float memory_share;
+    bool  no_prefix;  /* disables the prefix cache */
+    bool  wipe_pages; /* overwrites K/V pages with zeros when they are freed */
     /* Tiers below the prefix cache (docs/cache.md). Texts that ended are copied there and come back when a prompt
      * begins with them, also after a restart from the directory. Engines with the same directory share it. */
     const char *cache_dir;   /* a directory, made if it does not exist; NULL: none */

@@ -82,6 +82,7 @@ typedef struct {
     int         n_threads, n_ctx; /* 0: the default */
     kv_flags    kv;
     uint64_t    kv_bytes;     /* K/V memory of the loop; 0: as the context needs */
+    float       memory_share; /* instead of it, of servers and daemons: as tandem_options has it */
     int         more_lanes;   /* lanes in addition to the first */
     bool        text;         /* open the tokenizer and the chat format */
     ops *(*wrap)(ops *inner); /* as model_options has it */
@@ -102,6 +103,9 @@ extern const char *const engine_devices[]; /* names for --device; ends with NULL
 #define OPT_DEVICE(device)                                                                                             \
     {.name = "device", .kind = OPT_CHOICE, .dest = &(device), .arg = "NAME", .choices = engine_devices,                \
      .help = "auto (a GPU if there is one), cpu, cpu:avx2 (base, vnni), cuda, cuda:1, or ref (slow, exact)"}
+#define OPT_MEMORY_SHARE(engine, with)                                                                                 \
+    {.name = "memory-share", .kind = OPT_REAL, .dest = &(engine).memory_share, .arg = "SHARE", .min = 0.001, .max = 1, \
+     .help = "share of the memory that is free on the device when the weights are loaded, for the K/V cache" with}
 #define OPT_ENGINE(f)                                                                                                  \
     {.name = "model", .letter = 'm', .kind = OPT_STR, .dest = &(f).path, .arg = "MODEL",                               \
      .help = "GGUF file, Hugging Face directory, or nano, the built-in small model (default nano)"},                   \

@@ -5,12 +5,13 @@
 #include "model/find_drafters.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 static struct {
     bool           tensors, keys, devices;
     const char    *target; /* the model that a drafter is for */
-    engine_options engine; /* its types of K and V are used */
+    engine_options engine; /* its types of K and V, device and share of the memory are used */
 } flags = {.engine = {.kv = {.types = KV_TYPES_ALL(CACHE_F16)}}};
 
 static const option opts[] = {
@@ -25,6 +26,8 @@ static const option opts[] = {
     OPT_KV_TYPE(flags.engine, "f16"),
     OPT_KV_SLIDING(flags.engine),
     OPT_SPARSE(flags.engine),
+    OPT_MEMORY_SHARE(flags.engine, ": prints the bytes"),
+    OPT_DEVICE(flags.engine.device),
     OPT_LOGGING,
 };
 static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano|--devices [FLAGS]",
@@ -128,6 +131,25 @@ static void print_kv(const model_summary *c)
     }
 }
 
+/* Prints the K/V cache that --memory-share gives, with the memory that is free now. */
+static void print_share(const checkpoint *cp, const model_summary *c)
+{
+    ops_device d;
+    err        e     = {0};
+    float      share = flags.engine.memory_share;
+    char       h[32], k[32];
+    if (!(share > 0)) return;
+    if (!ops_device_find(&d, engine_devices[flags.engine.device], &e)) {
+        printf("             %s\n", e.text);
+        return;
+    }
+    double taken = (double)cp->bytes + (str_starts(str_of(d.name), "cuda") ? OPEN_GRAPH_BYTES : 0);
+    double bytes = fmax((double)d.free_bytes - taken, 0) * (double)share;
+    printf("             %s of K/V cache, %.0f tokens, with %g of the free memory of %s (%s, less %s of weights)\n",
+           human(bytes, h), floor(bytes / (double)kv_bytes(c, true)), (double)share, d.name,
+           human((double)d.free_bytes, k), human((double)cp->bytes, (char[32]){0}));
+}
+
 static void print_summary(const checkpoint *cp, const model_summary *c)
 {
     char h[32], k[32], types[KV_TYPES_TEXT];
@@ -144,6 +166,7 @@ static void print_summary(const checkpoint *cp, const model_summary *c)
            human(1000 * (double)kv_bytes(c, true), k), kv_types_text(&flags.engine.kv.types, types));
     printf("             on a GPU also up to %s for recorded steps\n", human(OPEN_GRAPH_BYTES, h));
     print_kv(c);
+    print_share(cp, c);
     if (c->state_bytes > 0) printf("             %s of state per request\n", human(c->state_bytes, h));
 }
 

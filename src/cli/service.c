@@ -17,6 +17,8 @@ bool service_check(service_flags *f, const opt_spec *usage)
     for (int i = 0; i < f->set.n; i++)
         if (!parse_setting(f->set.item[i], &f->given[i]))
             return opt_usage(usage, "--set: '%s' is not NAME=VALUE", f->set.item[i]), false;
+    if (f->engine.kv_bytes && f->engine.memory_share > 0)
+        return opt_usage(usage, "--memory-share and --kv-bytes both set the size of the K/V cache: give one"), false;
     return true;
 }
 
@@ -30,11 +32,12 @@ static void set_options(tandem_options *o, service_flags *f, const service_extra
     o->n_threads = cli_threads(f->engine.n_threads);
     o->n_ctx     = f->engine.n_ctx;
     generate_set_kv(o, &f->engine.kv.types, f->kv_text);
-    o->spec       = generate_speculation(&f->spec);
-    o->kv_bytes   = f->engine.kv_bytes;
-    o->cache_dir  = f->cache_dir;
-    o->park_bytes = f->park_bytes;
-    o->wipe_pages = f->wipe_pages;
+    o->spec         = generate_speculation(&f->spec);
+    o->kv_bytes     = f->engine.kv_bytes;
+    o->memory_share = f->engine.memory_share;
+    o->cache_dir    = f->cache_dir;
+    o->park_bytes   = f->park_bytes;
+    o->wipe_pages   = f->wipe_pages;
     if (f->cache_bytes) o->cache_bytes = f->cache_bytes;
     if (f->max_lanes) o->max_lanes = f->max_lanes;
     if (f->step_tokens) o->step_tokens = f->step_tokens;

@@ -31,6 +31,7 @@ typedef struct {
     OPT_CONTEXT((f).engine),                                                                                           \
     {.name = "max-ctx", .kind = OPT_INT, .dest = &(f).engine.n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT, \
      .help = "the same as --ctx"},                                                                                     \
+    OPT_MEMORY_SHARE((f).engine, ", such as 0.9, instead of --kv-bytes"),                                              \
     {.name = "max-lanes", .kind = OPT_INT, .dest = &(f).max_lanes, .arg = "N", .min = 1, .max = TANDEM_MAX_LANES,      \
      .help = "requests that run at the same time: 1 to 256 (default 32)"},                                             \
     {.name = "step-tokens", .kind = OPT_INT, .dest = &(f).step_tokens, .arg = "N", .min = 16,                          \
@@ -55,7 +56,7 @@ typedef struct {
      .help = "directory of saved sessions (docs/sessions.md); created if missing (default: none)"}
 /* clang-format on */
 
-/* Parses the settings. Returns false after printing a message (exit 2). */
+/* Parses the settings and checks the flags. Returns false after printing a message (exit 2). */
 bool service_check(service_flags *f, const opt_spec *usage);
 
 /* Resolves the drafters, as cli_resolve_drafters, unless the method uses none. service_open does it, too. */

@@ -188,13 +188,28 @@ size_t open_free_bytes(const ops *o, size_t free_bytes)
     return free_bytes > OPEN_GRAPH_BYTES ? free_bytes - OPEN_GRAPH_BYTES : 0;
 }
 
+/* Describes the device as it is now: the weights have taken memory since m->device was filled in. */
+static bool find_device_now(const opened_model *m, ops_device *now, err *e)
+{
+    if (!ops_device_find(now, m->device.name, e)) return false;
+    now->free_bytes = open_free_bytes(m->model->o, now->free_bytes);
+    return true;
+}
+
+bool open_share_bytes(size_t *out, const opened_model *m, float share, err *e)
+{
+    ops_device now;
+    if (!find_device_now(m, &now, e)) return false;
+    *out = (size_t)((double)now.free_bytes * (double)share);
+    return *out || err_set(e, ERR_UNAVAILABLE, "no memory is free on %s for the K/V cache", m->device.name);
+}
+
 bool open_loop(opened_model *m, const spec_options *o, err *e)
 {
     spec_options so = *o;
-    ops_device   now; /* the weights have taken memory since m->device was filled in */
+    ops_device   now;
     so.n_ctx = m->n_ctx;
-    if (!ops_device_find(&now, m->device.name, e)) return false;
-    now.free_bytes = open_free_bytes(m->model->o, now.free_bytes);
+    if (!find_device_now(m, &now, e)) return false;
     if (so.kv_bytes ? !check_cache(&now, so.kv_bytes, e) : !choose_bytes(&so.kv_bytes, m->model, &now, &so, e))
         return false;
     return spec_new(&m->spec, m->model, &so, e);

@@ -59,6 +59,9 @@ bool open_model(opened_model *m, const open_options *o, err *e);
  * else four fifths of the free memory, at least what one lane needs. After a failure m is still to be closed, as after
  * a failure of open_pages. */
 bool open_loop(opened_model *m, const spec_options *o, err *e);
+/* Sets *out to the bytes of a share of the device's memory that is free now, after the weights were loaded. Steps that
+ * are recorded keep their part. */
+bool open_share_bytes(size_t *out, const opened_model *m, float share, err *e);
 /* Takes pages of these types for one sequence of n_ctx positions. */
 bool open_pages(opened_model *m, const kv_types *types, err *e);
 void open_close(opened_model *m); /* frees everything and zeroes *m; accepts all zeros */

@@ -74,6 +74,14 @@ static bool choose_kv_types(kv_types *out, const tandem_options *o, const settin
            read_sparse(o->sparse_fa, &out->sparse, e) && read_sparse(s->sparse_fa, &out->sparse, e);
 }
 
+static bool check_share(const tandem_options *o, err *e)
+{
+    if (!(o->memory_share >= 0 && o->memory_share <= 1))
+        return err_set(e, ERR_INPUT, "memory_share must be between 0 and 1, got %g", (double)o->memory_share);
+    return !(o->memory_share > 0 && o->kv_bytes) ||
+           err_set(e, ERR_INPUT, "memory_share and kv_bytes both set the size of the K/V cache: give one");
+}
+
 static bool check_options(const tandem_options *o, err *e)
 {
     if (!o->path) return err_set(e, ERR_INPUT, "no path of a model is given");
@@ -82,7 +90,8 @@ static bool check_options(const tandem_options *o, err *e)
            in_range("max_lanes", o->max_lanes, 1, TANDEM_MAX_LANES, e) &&
            (!o->step_tokens || in_range("step_tokens", o->step_tokens, o->max_lanes > 16 ? o->max_lanes : 16,
                                         TANDEM_MAX_STEP_TOKENS, e)) &&
-           in_range("wake_ms", o->wake_ms, 0, 1000, e) && in_range("n_drafters", o->n_drafters, 0, 64, e);
+           in_range("wake_ms", o->wake_ms, 0, 1000, e) && in_range("n_drafters", o->n_drafters, 0, 64, e) &&
+           check_share(o, e);
 }
 
 /* Names and paths are wanted for longer than the call. */
@@ -162,6 +171,7 @@ static bool open_lanes(tandem *t, const tandem_options *o, const settings *s, er
                        .no_prefix = o->no_prefix,
                        .wipe      = o->wipe_pages};
     if (wants_images(o)) so.fingerprint = t->m.stamp;
+    if (o->memory_share > 0 && !open_share_bytes(&so.kv_bytes, &t->m, o->memory_share, e)) return false;
     return open_loop(&t->m, &so, e);
 }
 
