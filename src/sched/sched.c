@@ -68,6 +68,7 @@ struct sched {
     int             rows, prompt_rows; /* without draft tokens */
     double          load_deadline; /* clock_s until which the next request waits for the disk; INFINITY: none does */
     double          row_s;         /* seconds of a prompt row, a moving average */
+    share_pace      pace;
     mask_budget     masks;
     int             calm;          /* steps for which the last choice, no drafts, stays valid */
     tier           *tier;          /* NULL: none */
@@ -488,17 +489,29 @@ static void end_costly(sched *s)
                      "the grammar is too costly: its masks took longer than max_mask_ms");
 }
 
+/* Returns the number of lanes whose priority is not below that of the first prompt. */
+static int count_equal(tandem_job *const *order, const int *pending, int n)
+{
+    int first = 0, end;
+    while (first < n && pending[first] <= 1) first++;
+    for (end = first; end < n && order[end]->priority == order[first]->priority;) end++;
+    return end;
+}
+
 static void share_out(sched *s)
 {
-    share_limits limits = {
-        .step_rows = s->opt.step_tokens, .max_stall_s = (double)s->set.max_stall_ms / 1e3, .row_s = s->row_s};
+    share_limits limits  = {.step_rows   = s->opt.step_tokens,
+                            .max_stall_s = (double)s->set.max_stall_ms / 1e3,
+                            .row_s       = s->row_s,
+                            .rest        = s->pace.debt_s > 0};
     tandem_job **order   = s->by_lane.order;
     int         *pending = s->by_lane.pending, *rows = s->by_lane.rows;
     bool        *ready = s->by_lane.ready;
     order_prompts(s, order);
     prepare_masks(s, order, ready);
     for (int i = 0; i < s->n_running; i++) pending[i] = ready[i] ? spec_lane_pending(order[i]->lane) : 0;
-    s->rows    = share_rows(&limits, pending, s->n_running, rows);
+    limits.n_equal = count_equal(order, pending, s->n_running);
+    s->rows        = share_rows(&limits, pending, s->n_running, rows);
     s->n_parts = s->prompt_rows = 0;
     for (int i = 0; i < s->n_running; i++) {
         if (!rows[i]) continue;
@@ -618,8 +631,8 @@ static void note_step(sched *s, double took)
     s->stats.rows += s->rows;
     s->stats.prompt_rows += s->prompt_rows;
     s->stats.step_bucket[sched_bucket(took)]++;
-    if (s->prompt_rows < ENOUGH) return;
-    s->row_s = share_average(s->row_s, took / s->rows);
+    if (s->prompt_rows >= ENOUGH) s->row_s = share_average(s->row_s, took / s->rows);
+    share_note(&s->pace, took, s->prompt_rows, s->rows - s->prompt_rows, s->row_s);
 }
 
 static void wake_owner(sched *s)

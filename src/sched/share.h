@@ -1,9 +1,14 @@
 /* sched/share.h - distributes the rows of one step among prompts and responses. Pure functions.
  *
  * Every lane that decodes has its row in every step. Prompts get the rest in the order of the lanes, one prompt after
- * another: the first is answered as early as possible, and the others no later than if all advanced together. While
- * lanes decode, the prompt rows of a step are limited to those that take max_stall_s, but at least SHARE_MIN: both
- * always make progress. Some rows stay free for draft tokens, so that a long prompt does not stop all speculation. */
+ * another: the first is answered as early as possible, and the others no later than if all advanced together. Half of
+ * the rows go to prompts that are shorter than the first one, if there are any, the shortest first: a short request
+ * waits for one chunk of a long prompt, not for all of it. While lanes decode, the prompt rows of a step are limited to
+ * those that take max_stall_s, but at least SHARE_MIN: both always make progress. Some rows stay free for draft tokens,
+ * so that a long prompt does not stop all speculation.
+ *
+ * After a chunk of a long prompt, steps without one follow until all chunks together took SHARE_PROMPTS of the time:
+ * lanes that decode keep the rest of their rate. Prompts that fit into half of a chunk do not wait for that. */
 #ifndef TANDEM_SCHED_SHARE_H
 #define TANDEM_SCHED_SHARE_H
 #include <stdbool.h>
@@ -18,7 +23,18 @@ typedef struct {
     int    step_rows;   /* maximum of rows in a step */
     double max_stall_s; /* setting max_stall_ms, in seconds */
     double row_s;       /* seconds that a prompt row takes, as measured; 0: not known yet */
+    bool   rest;        /* long prompts sit out this step, if lanes decode: share_pace.debt_s > 0 */
+    int    n_equal;     /* the first n_equal lanes have the same priority: shorter prompts may overtake there */
 } share_limits;
+
+/* Share of the time that chunks of prompts may take from lanes that decode. */
+#define SHARE_PROMPTS 0.2
+typedef struct {
+    double plain_s; /* seconds of a step without a prompt, a moving average; 0: not known */
+    double debt_s;  /* seconds of such steps that are due before the next chunk of a long prompt */
+} share_pace;       /* zeros at first */
+/* Counts a step. n_running: lanes that decoded in it. row_s: as in share_limits, of this step or later. */
+void share_note(share_pace *p, double took, int prompt_rows, int n_running, double row_s);
 
 /* Sets rows[i] to the rows of lane i in this step; 0: none. pending[i]: rows that it has left, 1 for a lane that
  * decodes, 0 for one that skips the step. Returns the sum. Requires n <= step_rows. */

@@ -31,7 +31,75 @@ TEST(share_prompts_one_after_another)
     CHECK_INT(rows[1], 100);
     CHECK_INT(rows[2], 56);
     CHECK_INT(share(&l, 2, (int[]){300, 7}, rows), 256);
-    CHECK_INT(rows[1], 0); /* not its turn */
+    CHECK_INT(rows[1], 0); /* of a lower priority: not its turn */
+}
+
+/* Prompts that are shorter than the first one have half of the rows, the shortest first. */
+TEST(share_short_prompts_do_not_wait)
+{
+    share_limits l = {.step_rows = 256, .max_stall_s = 0.2, .n_equal = 5};
+    int          rows[5];
+    CHECK_INT(share(&l, 2, (int[]){30000, 7}, rows), 256);
+    CHECK_INT(rows[0], 249);
+    CHECK_INT(rows[1], 7);
+    CHECK_INT(share(&l, 5, (int[]){30000, 500, 100, 30000, 20}, rows), 256);
+    CHECK_INT(rows[0], 128);
+    CHECK_INT(rows[1], 8);
+    CHECK_INT(rows[2], 100);
+    CHECK_INT(rows[3], 0);
+    CHECK_INT(rows[4], 20);
+    CHECK_INT(share(&l, 3, (int[]){60, 500, 59}, rows), 256); /* the first one leaves the rest to the others in order */
+    CHECK_INT(rows[0], 60);
+    CHECK_INT(rows[1], 137);
+    CHECK_INT(rows[2], 59);
+    l.n_equal = 2;
+    CHECK_INT(share(&l, 3, (int[]){30000, 200, 7}, rows), 256); /* a lower priority does not overtake */
+    CHECK_INT(rows[0], 128);
+    CHECK_INT(rows[1], 128);
+    CHECK_INT(rows[2], 0);
+}
+
+/* While lanes decode, long prompts rest after a chunk; short ones, and all when nobody waits, do not. */
+TEST(share_long_prompts_rest)
+{
+    share_limits l = {.step_rows = 256, .max_stall_s = 0.2, .row_s = 1e-6, .rest = true, .n_equal = 3};
+    int          rows[3];
+    CHECK_INT(share(&l, 3, (int[]){1, 30000, 40}, rows), 41);
+    CHECK_INT(rows[1], 0);
+    CHECK_INT(rows[2], 40);
+    CHECK_INT(share(&l, 2, (int[]){1, 124}, rows), 1);
+    CHECK_INT(share(&l, 2, (int[]){1, 123}, rows), 124); /* half of 256 - 1 - SHARE_DRAFT */
+    CHECK_INT(share(&l, 1, (int[]){30000}, rows), 256);
+}
+
+/* Runs prompts whenever they do not rest. Returns the share of the time that they take from the lanes that decode. */
+static double share_taken(double plain_s, double chunk_s, double unit_s, int n_steps)
+{
+    share_pace p       = {0};
+    double     prompts = 0, all = 0;
+    for (int i = 0; i < n_steps; i++) {
+        bool   chunk = i > 5 && p.debt_s <= 0;
+        double took  = plain_s + (chunk ? chunk_s : 0);
+        share_note(&p, took, chunk ? 100 : 0, 4, unit_s);
+        prompts += chunk ? chunk_s : 0;
+        all += took;
+    }
+    return prompts / all;
+}
+
+TEST(share_prompts_take_their_part_of_the_time)
+{
+    static const double chunk[] = {0.001, 0.01, 0.2};
+    for (size_t i = 0; i < COUNT(chunk); i++) {
+        double part = share_taken(0.004, chunk[i], chunk[i] / 100, 20000);
+        CHECK_MSG(part <= SHARE_PROMPTS + 0.01 && part > (i ? 0.16 : 0.12), "chunks of %g s: %g", chunk[i], part);
+    }
+    share_pace p = {0};
+    share_note(&p, 0.01, 0, 1, 1e-3);
+    share_note(&p, 60, 10, 1, 1e-3); /* the machine slept: only what the rows should take counts */
+    CHECK_NEAR(p.debt_s, 0.02 * 4 - 0.01, 1e-9);
+    share_note(&p, 0.01, 10, 0, 1e-3); /* nobody decodes */
+    CHECK_NEAR(p.debt_s, 0, 0);
 }
 
 TEST(share_stall_limit)
