@@ -125,12 +125,24 @@ bool index_remove(store_index *x, hash128 key, err *e)
 }
 
 /* --- opening ------------------------------------------------------------------------------------*/
-/* Makes the file with mode 0600: SQLite gives the same mode to its other files. */
+/* Makes the file with mode 0600: SQLite gives the same mode to its other files. A file that exists is not opened:
+ * closing it would drop the locks of other connections of this process. */
+static bool make_database(const char *path, err *e)
+{
+    struct stat st;
+    int         fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0) {
+        close(fd);
+        return true;
+    }
+    if (errno == EEXIST && lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "'%s' is not a regular file", path);
+    return errno == EEXIST || err_set(e, ERR_IO, "cannot make '%s': %s", path, strerror(errno));
+}
+
 static bool open_database(store_index *x, const char *path, err *e)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return err_set(e, ERR_IO, "cannot open '%s': %s", path, strerror(errno));
-    close(fd);
+    if (!make_database(path, e)) return false;
     if (sqlite3_open_v2(path, &x->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
         return failed(x, "open the index", e);
     sqlite3_busy_timeout(x->db, BUSY_MS);

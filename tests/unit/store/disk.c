@@ -554,6 +554,53 @@ TEST_LONG(disk_is_shared_by_processes)
     disk_close(d, 60);
 }
 
+/* Opens and closes the index each time that it reads a byte, and answers with one. */
+static int between[2][2]; /* pipes to and from the process */
+static int open_when_asked(test_case *t, int number)
+{
+    disk        *d;
+    char         c;
+    disk_options o = {.dir = shared_dir, .max_bytes = 200000};
+    (void)t, (void)number;
+    close(between[0][1]);
+    while (read(between[0][0], &c, 1) == 1) {
+        if (!disk_open(&d, &o, NULL)) return 1;
+        disk_close(d, 60);
+        if (write(between[1][1], &c, 1) != 1) return 1;
+    }
+    return 0;
+}
+
+static bool ask_other_process(void)
+{
+    char c = 1;
+    return write(between[0][1], &c, 1) == 1 && read(between[1][0], &c, 1) == 1;
+}
+
+/* A process that closes the index is not the last one: the write-ahead log stays, and what is in it. The other process
+ * is started first: it shall have nothing of SQLite's memory of this one. */
+TEST(disk_keeps_its_log_when_another_process_closes_the_index)
+{
+    disk *d;
+    pid_t pid;
+    int   status;
+    snprintf(shared_dir, sizeof shared_dir, "%s", dir_path("log"));
+    if (!CHECK(pipe(between[0]) == 0 && pipe(between[1]) == 0)) return;
+    run_apart(t, open_when_asked, 0, false, &pid);
+    if (!open_disk(t, &d, shared_dir, 200000)) return;
+    for (int i = 1; i <= 3; i++) {
+        CHECK(save(d, i, 1, 1000));
+        CHECK(ask_other_process());
+        CHECK(has_file(shared_dir, "index.db-wal"));
+        for (int k = 1; k <= i; k++) CHECK_INT(find(t, d, k, 1), 1);
+    }
+    disk_close(d, 60);
+    close(between[0][1]);
+    waitpid(pid, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (int i = 0; i < 3; i++) close(i < 1 ? between[0][0] : between[1][i - 1]);
+}
+
 enum { NOT_PERMITTED = 77 };
 
 static void write_text(const char *path, const char *text)
