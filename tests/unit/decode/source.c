@@ -1,6 +1,7 @@
 /* Where files come from: data URLs, directories, servers; which addresses are never connected to. */
 #include "decode/source.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "decode/address.h"
@@ -12,6 +13,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool load(buf *out, const source_options *o, const char *url, err *e)
@@ -301,6 +303,37 @@ TEST(source_follows_redirects_to_allowed_addresses)
     CHECK_FAILS(load(&b, &o, loop, &e), e, "more than 5 redirects");
     o.fetch = false;
     CHECK_FAILS(load(&b, &o, "http://127.0.0.1/", &e), e, "--media-fetch is off");
+    stop_server(&s);
+    buf_deinit(&b);
+}
+
+static void *cancel_soon(void *cancel)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    atomic_store((atomic_bool *)cancel, true);
+    return NULL;
+}
+
+TEST(source_cancels_a_fetch)
+{
+    source_options o      = source_default_options();
+    atomic_bool    cancel = false;
+    scripted       s;
+    pthread_t      thread;
+    buf            b;
+    err            e;
+    char           url[64];
+    o.fetch  = true;
+    o.allows = allows_loopback;
+    o.cancel = &cancel;
+    buf_init(&b, 1 << 20);
+    if (!CHECK(start_server(&s)) || !CHECK(thread_start(&thread, cancel_soon, &cancel))) return;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/hang", s.port);
+    double start = clock_s();
+    CHECK(!load(&b, &o, url, &e));
+    CHECK_INT(e.code, ERR_UNAVAILABLE);
+    CHECK(clock_s() - start < 10);
+    pthread_join(thread, NULL);
     stop_server(&s);
     buf_deinit(&b);
 }

@@ -2,6 +2,7 @@
 #include "decode/worker.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/thread.h"
 #include "decode/inside.h"
@@ -120,6 +121,38 @@ TEST(decode_worker_has_a_timeout)
         CHECK_INT(decode_worker_pid(w), 0);
         CHECK(kill(pid, 0) && errno == ESRCH);
     }
+    decode_worker_free(w);
+}
+
+static void *cancel_soon(void *cancel)
+{
+    sleep_ms(50);
+    atomic_store((atomic_bool *)cancel, true);
+    return NULL;
+}
+
+/* A job that hangs ends soon after it was cancelled, and the next one gets a new process. */
+TEST(decode_worker_cancels)
+{
+    decode_worker *w      = decode_worker_new(decode_default_limits());
+    patch_rule     r      = rule_rows(70);
+    atomic_bool    cancel = false;
+    decode_job     job    = {.patches = r, .file = STR("not read"), .cancel = &cancel};
+    decoded        d;
+    pthread_t      thread;
+    err            e;
+    CHECK_OK(run_file(w, &d, "rgb.png", &r, &e), e);
+    decoded_free(&d);
+    kill(decode_worker_pid(w), SIGSTOP);
+    double start = clock_s();
+    if (!CHECK(thread_start(&thread, cancel_soon, &cancel))) return;
+    CHECK_FAILS(decode_worker_run(w, &d, &job, &e), e, "cancelled");
+    CHECK_INT(e.code, ERR_UNAVAILABLE);
+    CHECK(clock_s() - start < 10);
+    pthread_join(thread, NULL);
+    CHECK_FAILS(decode_worker_run(w, &d, &job, &e), e, "cancelled"); /* before it begins */
+    CHECK_OK(run_file(w, &d, "rgb.png", &r, &e), e);
+    decoded_free(&d);
     decode_worker_free(w);
 }
 

@@ -136,14 +136,16 @@ static void put_grammar(work *w, task *x, uint64_t share)
     work_put(w, &x->item);
 }
 
-static void put_waiting_grammar(work *w, task *x, uint64_t share)
+static void put_waiting_of(work *w, task *x, work_kind kind, uint64_t share)
 {
-    *x = (task){.item = {.run = run_waiting, .done = done, .kind = WORK_GRAMMAR, .share = share}};
+    *x = (task){.item = {.run = run_waiting, .done = done, .kind = kind, .share = share}};
     sem_init(&x->begun, 0, 0);
     sem_init(&x->go, 0, 0);
     work_put(w, &x->item);
     sem_wait(&x->begun);
 }
+
+static void put_waiting_grammar(work *w, task *x, uint64_t share) { put_waiting_of(w, x, WORK_GRAMMAR, share); }
 
 TEST(work_compiles_grammars_beside_the_rest)
 {
@@ -222,4 +224,24 @@ TEST(work_knows_a_worker_that_is_stuck)
     CHECK(work_stop(w, 10) && work_longest_s(w) == 0);
     work_free(w);
     CHECK(slow.is_done && stuck.is_done);
+}
+
+/* Two media delay neither quick items nor grammars, and do not count as stuck; a third one waits. */
+TEST(work_loads_media_beside_the_rest)
+{
+    work *w = open_work(t, 1);
+    task  a, b, c, quick, grammar;
+    put_waiting_of(w, &a, WORK_MEDIA, 1);
+    put_waiting_of(w, &b, WORK_MEDIA, 1);
+    c = (task){.item = {.run = run, .done = done, .kind = WORK_MEDIA, .share = 1}};
+    work_put(w, &c.item);
+    put(w, &quick, false);
+    put_grammar(w, &grammar, 1);
+    CHECK(ends(w, &quick) && ends(w, &grammar) && !atomic_load(&c.order));
+    CHECK(work_longest_s(w) == 0);
+    sem_post(&a.go);
+    CHECK(ends(w, &a) && ends(w, &c) && !b.is_done);
+    sem_post(&b.go);
+    work_free(w);
+    CHECK(b.is_done);
 }
