@@ -212,6 +212,9 @@ static inline size_t sampling_mask_words(int n_vocab) { return ((size_t)n_vocab 
 
 typedef enum { ACT_GELU_TANH, ACT_SILU, ACT_SIGMOID } act_kind; /* ACT_SIGMOID: 1 / (1 + e^-x), for `gated` only */
 
+/* Activations of ops.bias: none; GELU by its tanh formula; 0.5 x (1 + erf(x / sqrt 2)) */
+typedef enum { BIAS_PLAIN, BIAS_GELU_TANH, BIAS_GELU } bias_act;
+
 /* --- joined ops ------------------------------------------------------------------------------------
  * Sequences of ops that one kernel can run. Optional: joined.h calls the joined op if the backend has it, otherwise the
  * single ops. */
@@ -401,6 +404,13 @@ struct ops {
     void (*add)(queue *q, dev y, dev a, dev b, size_t n, float scale);
     /* y[r] = a[r] + b[r] / (1 + e^-gate[r]), rows of n; y may be a or b */
     void (*add_gated)(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int n);
+    /* For the encoders of pictures; y may be x in these three.
+     * y = (x - mean(x)) / sqrt(var(x) + eps) * w + b, over n; var(x): the mean of (x - mean(x))^2 */
+    void (*layer_norm)(queue *q, dev y, dev x, dev w, dev b, int n_rows, int n, float eps);
+    /* y[r] = act(x[r] + b), rows of n */
+    void (*bias)(queue *q, dev y, dev x, dev b, int n_rows, int n, bias_act act);
+    /* y = x limited to low .. high, n elements */
+    void (*clamp)(queue *q, dev y, dev x, size_t n, float low, float high);
     /* A gated delta net. First the convolution of rows with those before them on their paths, by channel, then SiLU:
      *     c[r][i] = silu(sum_j w[j][i] x[n_taps - 1 - j rows before r][i])
      * Then the gated delta rule, with q, k of length 1 (eps 1e-6 under the root), q times head_dim^-0.5, decay =

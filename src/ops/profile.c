@@ -266,6 +266,22 @@ static void p_kv_move(queue *q, const kv_class *c, dev items, int n_items, const
     TIMED(kv_move(q->q, c, items, n_items, p), 0, "kv_move");
 }
 
+/* --- encoders of pictures -------------------------------------------------------------------------*/
+static void p_layer_norm(queue *q, dev y, dev x, dev w, dev b, int n_rows, int n, float eps)
+{
+    TIMED(layer_norm(q->q, y, x, w, b, n_rows, n, eps), 0, "layer_norm %d", n);
+}
+
+static void p_bias(queue *q, dev y, dev x, dev b, int n_rows, int n, bias_act act)
+{
+    TIMED(bias(q->q, y, x, b, n_rows, n, act), 0, "bias %d", n);
+}
+
+static void p_clamp(queue *q, dev y, dev x, size_t n, float low, float high)
+{
+    TIMED(clamp(q->q, y, x, n, low, high), 0, "clamp");
+}
+
 /* --- recurrent layers -----------------------------------------------------------------------------*/
 static void p_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int n)
 {
@@ -366,6 +382,9 @@ static const ops TABLE = {
     .experts_sum    = p_experts_sum,
     .add            = p_add,
     .add_gated      = p_add_gated,
+    .layer_norm     = p_layer_norm,
+    .bias           = p_bias,
+    .clamp          = p_clamp,
     .delta          = p_delta,
     .delta_replay   = p_delta_replay,
     .softcap        = p_softcap,

@@ -441,6 +441,25 @@ static void cpu_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, i
     run_items(q->b, q->b->k->add_gated, &args, (size_t)n_rows, (size_t)n);
 }
 
+/* --- encoders of pictures -------------------------------------------------------------------------*/
+static void cpu_layer_norm(queue *q, dev y, dev x, dev w, dev b, int n_rows, int n, float eps)
+{
+    cpu_layer_norm_args a = {y.p, x.p, w.p, b.p, n, eps};
+    run_items(q->b, q->b->k->layer_norm, &a, (size_t)n_rows, 2 * (size_t)n);
+}
+
+static void cpu_bias(queue *q, dev y, dev x, dev b, int n_rows, int n, bias_act act)
+{
+    cpu_bias_args a = {y.p, x.p, b.p, n, act};
+    run_items(q->b, q->b->k->bias, &a, (size_t)n_rows, (size_t)n * (act == BIAS_PLAIN ? 1 : act == BIAS_GELU ? 20 : 4));
+}
+
+static void cpu_clamp(queue *q, dev y, dev x, size_t n, float low, float high)
+{
+    cpu_clamp_args a = {y.p, x.p, low, high};
+    run_items(q->b, q->b->k->clamp, &a, n, 1);
+}
+
 /* --- recurrent layers -----------------------------------------------------------------------------*/
 static void cpu_delta(queue *q, const delta_io *io, const delta_class *c, int layer, const step_rows *rows)
 {
@@ -848,6 +867,9 @@ static const ops TABLE = {
     .experts_sum    = cpu_experts_sum,
     .add            = cpu_add,
     .add_gated      = cpu_add_gated,
+    .layer_norm     = cpu_layer_norm,
+    .bias           = cpu_bias,
+    .clamp          = cpu_clamp,
     .delta          = cpu_delta,
     .delta_replay   = cpu_delta_replay,
     .softcap        = cpu_softcap,

@@ -816,6 +816,24 @@ static void op_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, in
     if (n_rows > 0) note_status(q, "add_gated", cuda_add_gated(on(q), y.p, a.p, b.p, gate.p, n_rows, n));
 }
 
+static void op_layer_norm(queue *q, dev y, dev x, dev w, dev b, int n_rows, int n, float eps)
+{
+    wrote_f32(q, y, n_rows, n);
+    if (n_rows > 0) note_status(q, "layer_norm", cuda_layer_norm(on(q), y.p, x.p, w.p, b.p, n_rows, n, eps));
+}
+
+static void op_bias(queue *q, dev y, dev x, dev b, int n_rows, int n, bias_act act)
+{
+    wrote_f32(q, y, n_rows, n);
+    if (n_rows > 0) note_status(q, "bias", cuda_bias(on(q), y.p, x.p, b.p, n_rows, n, act));
+}
+
+static void op_clamp(queue *q, dev y, dev x, size_t n, float low, float high)
+{
+    wrote(q, y.p, n * sizeof(float));
+    if (n) note_status(q, "clamp", cuda_clamp(on(q), y.p, x.p, n, low, high));
+}
+
 static void op_sums(queue *q, const sum_rows *c, int n_rows)
 {
     cuda_sums_args a = {.y       = c->y.p,
@@ -1141,6 +1159,9 @@ const ops cuda_table = {
     .experts_sum    = op_experts_sum,
     .add            = op_add,
     .add_gated      = op_add_gated,
+    .layer_norm     = op_layer_norm,
+    .bias           = op_bias,
+    .clamp          = op_clamp,
     .delta          = op_delta,
     .delta_replay   = op_delta_replay,
     .softcap        = op_softcap,
