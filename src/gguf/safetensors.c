@@ -57,16 +57,21 @@ static bool read_dtype(json_reader *r, entry *x, err *e)
                    STR_ARG(ev.s));
 }
 
-/* Reads a shape, outermost dimension first. Drops leading dimensions of 1 beyond four. */
+/* Reads a shape, outermost dimension first. With more than four dimensions, leading ones of 1 are dropped, and others
+ * are multiplied into the last one. */
 static bool push_dim(tensor *t, const json_event *ev, err *e)
 {
     if (ev->kind != JSON_INT || ev->i < 1)
         return err_set(e, ERR_FORMAT, "tensor '%.*s' has a dimension that is not a positive integer, at byte %zu",
                        STR_ARG(t->name), ev->at);
     if (t->n_dims == TENSOR_MAX_DIMS) {
-        if (t->dim[0] != 1)
-            return err_set(e, ERR_FORMAT, "tensor '%.*s' has more than %d dimensions", STR_ARG(t->name),
-                           TENSOR_MAX_DIMS);
+        int64_t *last = &t->dim[TENSOR_MAX_DIMS - 1];
+        if (t->dim[0] != 1) {
+            if (*last > INT64_MAX / ev->i)
+                return err_set(e, ERR_FORMAT, "tensor '%.*s' is too large", STR_ARG(t->name));
+            *last *= ev->i;
+            return true;
+        }
         memmove(t->dim, t->dim + 1, (TENSOR_MAX_DIMS - 1) * sizeof *t->dim);
         t->n_dims--;
     }
