@@ -214,6 +214,27 @@ bool bind_pairs(binder *b, weight **out, const tensor *const t[2], int n_in, int
     return ok;
 }
 
+bool bind_rows(binder *b, weight **out, const tensor *t, int n_in, int n_out, const int *from, err *e)
+{
+    weight_src src = {t->type, n_in, n_out, 1, .data = t->data};
+    size_t     row;
+    if (!quant_can_dequantise(t->type) || !quant_bytes(t->type, (size_t)n_in, &row) ||
+        t->bytes != row * (size_t)n_out || t->bytes / (size_t)n_out != row)
+        return err_set(e, ERR_FORMAT, "tensor '%.*s' is not a matrix of %d x %d weights", STR_ARG(t->name), n_out,
+                       n_in);
+    if (b->dry) return note_order(b, t, e);
+    char *copy = from ? mem_try(t->bytes) : NULL;
+    if (from && !copy) return err_set(e, ERR_UNAVAILABLE, "no memory to reorder tensor '%.*s'", STR_ARG(t->name));
+    load_begin(b, t);
+    for (int i = 0; copy && i < n_out; i++)
+        memcpy(copy + (size_t)i * row, (const char *)t->data + (size_t)from[i] * row, row);
+    if (copy) src.data = copy;
+    bool ok = load_weight(b, out, &src, e) || err_wrap(e, "tensor '%.*s'", STR_ARG(t->name));
+    mem_free(copy);
+    if (ok) load_end(b);
+    return ok;
+}
+
 bool bind_floats(binder *b, dev *out, const tensor *t, size_t n, void (*change)(float *v, size_t n, void *ctx),
                  void *ctx, err *e)
 {

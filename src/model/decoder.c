@@ -75,13 +75,23 @@ static void embed_tokens(target *t, dev y, dev ids, int n)
     d->o->embed(t->q, y, d->embed, ids, n, d->embed_scale);
 }
 
+/* Replaces the embeddings of rows whose own are given. */
+static void put_soft_rows(decoder *d, const step *s)
+{
+    size_t H = (size_t)d->t.n_embd;
+    for (int i = 0; i < s->n_soft; i++)
+        d->o->upload(d->t.q, dev_at_f32(d->x, (size_t)s->soft[i].first * H), s->soft[i].x,
+                     (size_t)s->soft[i].n * H * sizeof(float));
+}
+
 /* From token ids to the wanted rows' final states. */
-static void forward(decoder *d, kv_pool *kv, const layer_rows *r, dev want, int n_want)
+static void forward(decoder *d, kv_pool *kv, const step *s, const layer_rows *r, dev want, int n_want)
 {
     target *t = &d->t;
     int     H = t->n_embd;
     if (d->o->padding) d->o->padding(t->q, r->all.lane);
     embed_tokens(t, d->x, r->all.token, r->all.n_rows);
+    put_soft_rows(d, s);
     d->run_layers(d, kv, r);
     decoder_capture(d, t->n_layers, layer_rows_in(r, t->n_layers)->n_rows);
     if (d->o->padding) d->o->padding(t->q, (dev){0});
@@ -100,15 +110,17 @@ static uint64_t step_key(const decoder *d, const kv_pool *kv, int n_rows)
 static void run_rows(decoder *d, kv_pool *kv, const step *s, int n_rows)
 {
     target  *t       = &d->t;
-    bool     records = d->o->padding && n_rows <= GRAPH_MAX_ROWS;
-    int      narrow  = records ? t->n_layers : narrow_layer(d);
+    bool     records = d->o->padding && n_rows <= GRAPH_MAX_ROWS && !s->n_soft;
+    int      narrow  = records || (s->n_soft && t->sees_ahead) ? t->n_layers : narrow_layer(d);
     unsigned parts   = (t->n_states ? STEP_PATHS : 0u) | (narrow < t->n_layers ? STEP_NARROW : 0u);
+    if (t->sections) parts |= STEP_SECTIONS;
     kv_pool_flush(kv, t->q);
     step_upload_rows u = step_upload(s, n_rows, d->o, t->q, d->rows, parts);
     layer_rows       r = {u.all, u.read, u.read_at, u.narrow ? narrow : t->n_layers};
+    d->ahead           = u.ahead;
     if (records) r.all.chain_from = r.all.chain_to = r.all.chain_end = 0; /* it serves steps with other chains */
     bool done = records && d->o->replay(t->q, step_key(d, kv, n_rows));
-    for (; !done; done = d->o->record_end(t->q)) forward(d, kv, &r, u.want, records ? n_rows : s->n_want);
+    for (; !done; done = d->o->record_end(t->q)) forward(d, kv, s, &r, u.want, records ? n_rows : s->n_want);
 }
 
 static bool run_step(target *t, kv_pool *kv, const step *s, err *e)

@@ -12,6 +12,7 @@ static const model_family gemma4_family = {
     .open     = gemma4_open,
     .describe = gemma4_describe,
     .plan     = plan_gemma4,
+    .vision   = gemma4_vision_read,
     .chat     = &gemma4_format,
     .sampling = {.top_p = 1}, /* greedy */
 };
@@ -23,6 +24,7 @@ static const model_family qwen35_family = {
     .open = qwen35_open,
     .describe = qwen35_describe,
     .plan     = plan_qwen35,
+    .vision   = qwen35_vision_read,
     .chat     = &qwen35_format,
     .sampling = {.temp = 1, .top_p = 0.95f, .top_k = 20},
 };

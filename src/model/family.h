@@ -8,6 +8,7 @@
 #define TANDEM_MODEL_FAMILY_H
 #include "chat/format.h"
 #include "model/model.h"
+#include "model/vision_config.h"
 
 typedef struct convert_plan convert_plan; /* model/convert_plan.h */
 
@@ -32,6 +33,8 @@ struct model_family {
     /* Reads the configuration only. Fills in the page classes for these types. */
     bool (*describe)(model_summary *out, const checkpoint *c, const kv_types *types, err *e);
     bool (*plan)(convert_plan *p, err *e); /* keys and tensors of a GGUF file made of a Hugging Face directory */
+    /* Reads the configuration of the family's encoder of pictures (model/vision_config.h); NULL: there is none. */
+    bool (*vision)(vision_config *out, const vision_files *f, err *e);
     const chat_format *chat;
     sample_params      sampling; /* where the model's files give no defaults */
 };

@@ -338,8 +338,9 @@ static void make_heads(gemma4 *m, const layer *y, int l, const kv_class *kv, con
     ops_heads(m->d.o, m->d.t.q, &heads, r);
 }
 
-/* u = x + N_post_attn(Wo attention(q)); then the norms of u that the blocks after this one read */
-static void attention_block(gemma4 *m, const layer *y, int l, const kv_class *kv, const step_rows *r)
+/* u = x + N_post_attn(Wo attention(q)); then the norms of u that the blocks after this one read. narrowed: r are the
+ * rows that are read; then no row sees ahead. */
+static void attention_block(gemma4 *m, const layer *y, int l, const kv_class *kv, const step_rows *r, bool narrowed)
 {
     const gemma4_config *c  = &m->c;
     const ops           *o  = m->d.o;
@@ -358,7 +359,9 @@ static void attention_block(gemma4 *m, const layer *y, int l, const kv_class *kv
         to.out[1].y = m->s.n_router, to.out[1].w = y->n_router;
         to.out[2].y = m->s.n_exp, to.out[2].w = y->n_pre_ff_2;
     }
-    o->attention(q, m->s.heads, m->s.q, c->n_heads, kv, y->kv_layer, r, 1.0f, c->sliding[l] ? c->window : 0);
+    step_rows seen = *r;
+    if (c->sliding[l] && !narrowed) seen.last = m->d.ahead;
+    o->attention(q, m->s.heads, m->s.q, c->n_heads, kv, y->kv_layer, &seen, 1.0f, c->sliding[l] ? c->window : 0);
     o->matmul(q, m->s.attn, y->o, m->s.heads, n);
     ops_norms(o, q, &to, n);
 }
@@ -463,7 +466,7 @@ static void run_layer(gemma4 *m, int l, kv_pool *pool, const layer_rows *r)
     make_heads(m, y, l, kv, layer_rows_in(r, l));
     if (!n) return;
     if (l == r->narrow) narrow_rows(m, y, r);
-    attention_block(m, y, l, kv, layer_rows_out(r, l));
+    attention_block(m, y, l, kv, layer_rows_out(r, l), l >= r->narrow);
     if (m->c.n_experts) ops_aside(m->d.o, m->d.t.q, ASIDE_BEGIN);
     dense_block(m, y, n);
     if (m->c.n_experts) {
@@ -533,6 +536,7 @@ static void init_target(gemma4 *m, ops *o, const model_options *opt)
                                   .softcap       = c->softcap,
                                   .scaled_embed  = true,
                                   .empty_thought = c->n_ple == 0,
+                                  .causal_media  = c->n_ple > 0,
                                   .kv_classes    = gemma4_kv_classes,
                                   .set_kv        = gemma4_set_kv};
     m->d                       = (decoder){.embed_scale  = sqrtf((float)c->n_embd),

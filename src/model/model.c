@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "model/drafter.h"
 #include "model/family.h"
+#include "model/vision.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -48,7 +49,12 @@ void target_set_kv(target *t, const kv_types *types)
 
 /* --- steps --------------------------------------------------------------------------------------*/
 /* int32 arrays of a step, for recurrent layers, of the rows that are read, which are at most half, and in all. */
-enum { FIELDS = 8, PATH_FIELDS = 2, READ_FIELDS = 8, ALL_FIELDS = FIELDS + PATH_FIELDS + READ_FIELDS / 2 + 1 };
+enum {
+    FIELDS      = 9,
+    PATH_FIELDS = 2,
+    READ_FIELDS = 8,
+    ALL_FIELDS  = FIELDS + PATH_FIELDS + ROPE_SECTIONS + READ_FIELDS / 2 + 1
+};
 
 void step_init(step *s, int max_rows)
 {
@@ -62,11 +68,15 @@ void step_init(step *s, int max_rows)
     s->parent   = s->slot + n;
     s->root     = s->parent + n;
     s->last     = s->root + n;
-    s->want     = s->last + n;
+    s->ahead    = s->last + n;
+    s->want     = s->ahead + n;
+    s->section  = xnew_n(int32_t, ROPE_SECTIONS * n);
     s->packed   = xnew_n(int32_t, ALL_FIELDS * n);
     void *given = xalloc_n(n, sizeof *s->given), *kept = xalloc_n(n, sizeof *s->kept);
-    s->given = given;
-    s->kept  = kept;
+    void *soft  = xalloc_n(n, sizeof *s->soft);
+    s->given    = given;
+    s->kept     = kept;
+    s->soft     = soft;
 }
 
 void step_deinit(step *s)
@@ -75,6 +85,8 @@ void step_deinit(step *s)
     mem_free(s->packed);
     mem_free(s->given);
     mem_free(s->kept);
+    mem_free(s->soft);
+    mem_free(s->section);
     *s = (step){0};
 }
 
@@ -112,7 +124,7 @@ static void find_chains(const step *s, step_rows *r)
             from = to, end = 0;
             continue;
         }
-        for (int k = i; k < to; k++) end = s->last[k] + 1 > end ? s->last[k] + 1 : end;
+        for (int k = i; k < to; k++) end = s->ahead[k] + 1 > end ? s->ahead[k] + 1 : end;
         if (to - from > r->chain_to - r->chain_from) r->chain_from = from, r->chain_to = to, r->chain_end = end;
     }
 }
@@ -120,7 +132,7 @@ static void find_chains(const step *s, step_rows *r)
 /* Writes the fields of the rows, n of each, and those of padding rows after them. `want` is padded with row 0. */
 static void pack_fields(const step *s, int32_t *to, size_t n)
 {
-    static const int32_t padding[FIELDS] = {-1, 0, -1, 0, -1, 0, -1, 0}; /* as the arrays of a step */
+    static const int32_t padding[FIELDS] = {-1, 0, -1, 0, -1, 0, -1, -1, 0}; /* as the arrays of a step */
     for (size_t i = 0; i < FIELDS; i++) {
         size_t there = (size_t)(i == FIELDS - 1 ? s->n_want : s->n_rows);
         memcpy(to + i * n, s->token + i * (size_t)s->max_rows, there * sizeof(int32_t));
@@ -178,6 +190,13 @@ static void describe_read(step_upload_rows *u, dev to, int n)
                              .settled = true};
 }
 
+static void pack_sections(const step *s, size_t n, int32_t *to)
+{
+    size_t there = ROPE_SECTIONS * (size_t)s->n_rows;
+    memcpy(to, s->section, there * sizeof *to);
+    memset(to + there, 0, (ROPE_SECTIONS * n - there) * sizeof *to);
+}
+
 /* On the device the arrays are n_rows apart, so that a small step uploads little. */
 step_upload_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, dev to, unsigned parts)
 {
@@ -189,29 +208,37 @@ step_upload_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, 
     for (size_t i = 0; i < n_fields; i++) at[i] = dev_at(to, i * n * sizeof(int32_t));
     pack_fields(s, s->packed, n);
     if (parts & STEP_PATHS) pack_paths(s, n_rows, s->packed + FIELDS * n, s->packed + (FIELDS + 1) * n);
+    dev sections = {0};
+    if (parts & STEP_SECTIONS) {
+        sections = dev_at(to, n_ints * sizeof(int32_t));
+        pack_sections(s, n, s->packed + n_ints);
+        n_ints += ROPE_SECTIONS * n;
+    }
     if (narrow) pack_read(s, s->packed + n_ints, n_read, s->packed + (ALL_FIELDS - 1) * n);
     o->upload(q, to, s->packed, (n_ints + (narrow ? READ_FIELDS * (size_t)n_read : 0)) * sizeof(int32_t));
     for (int i = 0; i < s->n_given; i++) /* ids travel as floats do: 4 bytes each */
         o->copy_rows(q, dev_at(at[0], (size_t)s->given[i].first * sizeof(int32_t)), s->given[i].n, s->given[i].ids,
                      s->given[i].n, (dev){0}, 1, s->given[i].n);
-    step_upload_rows u = {.all  = {.n_rows  = n_rows,
-                                   .token   = at[0],
-                                   .pos     = at[1],
-                                   .lane    = at[2],
-                                   .slot    = at[3],
-                                   .parent  = at[4],
-                                   .root    = at[5],
-                                   .last    = at[6],
-                                   .before  = at[8],
-                                   .kept    = at[9],
-                                   .settled = true},
-                          .want = at[7]};
+    step_upload_rows u = {.all   = {.n_rows      = n_rows,
+                                    .token       = at[0],
+                                    .pos         = at[1],
+                                    .lane        = at[2],
+                                    .slot        = at[3],
+                                    .parent      = at[4],
+                                    .root        = at[5],
+                                    .last        = at[6],
+                                    .before      = at[9],
+                                    .kept        = at[10],
+                                    .section_pos = sections,
+                                    .settled     = true},
+                          .ahead = at[7],
+                          .want  = at[8]};
     find_chains(s, &u.all);
     if (narrow) describe_read(&u, dev_at(to, n_ints * sizeof(int32_t)), n_read);
     return u;
 }
 
-void step_clear(step *s) { s->n_rows = s->n_want = s->n_given = s->n_kept = 0; }
+void step_clear(step *s) { s->n_rows = s->n_want = s->n_given = s->n_kept = s->n_soft = 0; }
 
 static void add_row(step *s, int lane, int32_t pos, int32_t slot, int32_t root, int parent, int32_t token, bool want)
 {
@@ -224,6 +251,8 @@ static void add_row(step *s, int lane, int32_t pos, int32_t slot, int32_t root, 
     s->parent[i] = parent;
     s->root[i]   = root;
     s->last[i]   = pos;
+    s->ahead[i]  = pos;
+    for (int k = 0; k < ROPE_SECTIONS; k++) s->section[ROPE_SECTIONS * i + k] = pos;
     if (want) s->want[s->n_want++] = i;
 }
 
@@ -245,6 +274,24 @@ void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32
 {
     int32_t pos = parent < 0 ? root : s->pos[parent] + 1;
     add_row(s, lane, pos, root + index, root, parent, token, want);
+}
+
+void step_see_ahead(step *s, int n)
+{
+    assert(n > 0 && n <= s->n_rows && s->lane[s->n_rows - n] == s->lane[s->n_rows - 1]);
+    int32_t last = s->pos[s->n_rows - 1];
+    for (int i = s->n_rows - n; i < s->n_rows; i++) {
+        s->ahead[i] = last;
+        s->root[i]  = last + 1; /* the slots of the positions that it sees have their numbers */
+    }
+}
+
+void step_embed(step *s, int n, const float *x)
+{
+    assert(n > 0 && n <= s->n_rows && s->n_soft < s->max_rows);
+    s->soft[s->n_soft].first = s->n_rows - n;
+    s->soft[s->n_soft].n     = n;
+    s->soft[s->n_soft++].x   = x;
 }
 
 void step_keep(step *s, int n, int at)
@@ -382,6 +429,20 @@ static bool open_target(target **out, const checkpoint *c, const model_options *
     return true;
 }
 
+static bool open_media(target *t, const checkpoint *c, const char *mmproj, err *e)
+{
+    if (!vision_open(&t->vision, t, c, mmproj, e)) return err_wrap(e, "no encoder of pictures");
+    if (!t->vision) return true;
+    const vision_config *v = vision_config_of(t->vision);
+    t->media               = &v->rules;
+    t->media_bytes         = vision_bytes(t->vision);
+    t->sees_ahead          = v->sees_ahead;
+    t->sections            = v->sections;
+    return true;
+}
+
+bool target_encode(target *t, const media_span *s, float *out, err *e) { return vision_encode(t->vision, s, out, e); }
+
 static bool open_all(target **out, const checkpoint *c, const model_options *opt, err *e)
 {
     if (!open_target(out, c, opt, e)) return false;
@@ -392,7 +453,7 @@ static bool open_all(target **out, const checkpoint *c, const model_options *opt
         defaults_from_gguf(&t->defaults, c->gguf);
     else
         defaults_from_json(&t->defaults, c->generation);
-    return collect_ids(t, c, e);
+    return collect_ids(t, c, e) && open_media(t, c, opt->mmproj, e);
 }
 
 bool model_open(target **out, const checkpoint *c, const model_options *opt, err *e)
@@ -407,5 +468,7 @@ bool model_open(target **out, const checkpoint *c, const model_options *opt, err
 
 void model_close(target *t)
 {
-    if (t) t->close(t);
+    if (!t) return;
+    vision_close(t->vision);
+    t->close(t);
 }

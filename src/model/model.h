@@ -20,10 +20,15 @@ enum {
     MODEL_MAX_STOPS   = 64, /* maximum of stop tokens, and of suppressed tokens */
 };
 
+typedef struct target target;
+
 /* The rows of one step, as the host fills them in. step_rows describes the fields. Each array has max_rows elements. */
 typedef struct {
     int32_t *token; /* vocabulary ids; ignored for `given` rows */
     int32_t *pos, *lane, *slot, *parent, *root, *last;
+    int32_t *ahead;   /* the last position that it sees in sliding layers; `last`, unless step_see_ahead changed it */
+    int32_t *section; /* [max_rows][ROPE_SECTIONS]: positions that rope rotates by, for targets with sections; `pos` in
+                         every section, unless the caller changes them after adding the row */
     int32_t *want; /* rows whose final hidden state and logits are wanted, ascending */
     int32_t  n_rows, n_want, max_rows;
     struct {
@@ -37,7 +42,12 @@ typedef struct {
     struct {
         int first, n, at;
     } * kept;
-    int      n_kept;
+    int n_kept;
+    struct {
+        int          first, n; /* rows */
+        const float *x;        /* host memory, [n][n_embd]; must not change until the step was enqueued */
+    } * soft;                  /* rows whose embeddings are given instead of those of their tokens */
+    int      n_soft;
     int32_t *packed; /* buffer of step_upload */
 } step;
 
@@ -50,11 +60,13 @@ typedef struct {
     dev       read_at; /* int32 [read.n_rows]: their places among all rows */
     bool      narrow;  /* `read` is set, and has at most half of the rows; false: all rows may be read */
     dev       want;    /* int32: the places of the wanted rows, with `narrow` those in `read` */
+    dev       ahead;   /* int32: step.ahead of all rows */
 } step_upload_rows;
-enum { STEP_PATHS = 1, STEP_NARROW = 2 }; /* step_rows.before and kept, for targets with states; `read`, if it pays */
+/* step_rows.before and kept, for targets with states; `read`, if it pays; step_rows.section_pos */
+enum { STEP_PATHS = 1, STEP_NARROW = 2, STEP_SECTIONS = 4 };
 /* Enqueues the upload of the rows in one piece to `to`, which has step_bytes(max_rows) bytes. s must not change until
  * the upload is done. n_rows: at least those of s, at most max_rows; the rows after those of s are padding
- * (ops.padding), and `want` is padded to n_rows with row 0. parts: STEP_PATHS and STEP_NARROW, or 0. */
+ * (ops.padding), and `want` is padded to n_rows with row 0. parts: STEP_PATHS and so on, or 0. */
 step_upload_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, dev to, unsigned parts);
 size_t           step_bytes(int max_rows);
 
@@ -68,6 +80,10 @@ void step_add_given(step *s, int lane, int32_t pos, dev ids, int n);
  * the tree. index: counts the lane's rows in this step from 0. */
 void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32_t token, bool want);
 
+/* Makes the last n rows added, which follow each other in one lane, see each other in sliding layers. */
+void step_see_ahead(step *s, int n);
+/* Gives the last n rows added the embeddings x, as in `soft`. */
+void step_embed(step *s, int n, const float *x);
 /* Marks the last n rows added, all of one lane, as kept rows, from place `at` on. */
 void step_keep(step *s, int n, int at);
 
@@ -95,7 +111,7 @@ enum { KV_TYPES_TEXT = 128 };
 const char *kv_types_text(const kv_types *t, char out[KV_TYPES_TEXT]);
 
 typedef struct model_family model_family; /* model/family.h */
-typedef struct target       target;
+typedef struct vision       vision;       /* model/vision.h */
 struct target {
     const model_family *family;
     const ops          *o; /* owned by the target, as q */
@@ -115,7 +131,12 @@ struct target {
     int32_t             suppress_id[MODEL_MAX_STOPS]; /* never picked */
     int                 n_suppress_ids;
     bool                empty_thought; /* chat: a response without thinking starts with an empty thought */
-    const media_rules  *media;         /* pictures that the model accepts; NULL: text only */
+    bool                causal_media;  /* rows of pictures see no later rows, where the files do not state it */
+    const media_rules  *media;         /* pictures that the model accepts; NULL: text only; as the next four */
+    vision             *vision;        /* their encoder */
+    size_t              media_bytes;   /* memory that its weights will take; loaded with the first picture */
+    bool                sees_ahead;    /* in sliding layers a row of a span sees all rows of the span */
+    bool                sections;      /* rows have section positions (step.section) */
     sample_params       defaults;      /* sampling defaults of the model's files; else those of the family */
 
     /* Divides the layers into page classes with these types. Returns their number. Changes nothing. */
@@ -164,12 +185,16 @@ typedef struct {
     const char *device;       /* as ops_open; NULL: "auto" */
     int         n_threads;    /* 0: as many as this process may use */
     int         max_rows;     /* maximum per step, up to STEP_MAX_ROWS; 0: ops.default_rows */
+    const char *mmproj;       /* file of the encoder of pictures; NULL: found (model/vision.h); "none": none */
     ops *(*wrap)(ops *inner); /* wraps the table of ops, such as ops_profile; NULL: no */
     /* Called from time to time, and after each tensor, with the bytes loaded. May be NULL. */
     void (*progress)(void *ctx, size_t done, size_t total);
     void *progress_ctx;
 } model_options;
 
+/* Writes the soft tokens of a span, [s->n][n_embd] floats of host memory, and blocks until they are computed. t->media
+ * is not NULL. Not inside a step. ERR_INPUT: the picture is too large for the encoder. */
+bool target_encode(target *t, const media_span *s, float *out, err *e);
 /* Opens the model of a checkpoint. The checkpoint may be closed afterwards. opt is not NULL. *out is NULL on
  * failure. */
 bool model_open(target **out, const checkpoint *c, const model_options *opt, err *e);

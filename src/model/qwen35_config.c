@@ -48,6 +48,22 @@ static bool g_delta(const gguf *g, qwen35_config *c, err *e)
            err_set(e, ERR_FORMAT, "ssm.inner_size is %d, expected %d heads of %d", inner, c->n_v_heads, c->delta_dim);
 }
 
+/* Divides the pairs among the sections where the file does not: a third each, the first ones get the rest. */
+static void default_sections(qwen35_config *c)
+{
+    for (int i = 0; i < ROPE_SECTIONS; i++) c->section[i] = (c->n_rot / 2 + ROPE_SECTIONS - 1 - i) / ROPE_SECTIONS;
+}
+
+static void g_sections(const gguf *g, qwen35_config *c)
+{
+    char              key[CONFIG_KEY_MAX];
+    const gguf_value *v = gguf_arch_find(g, arch_of(g), "rope.dimension_sections", key);
+    int64_t           n;
+    default_sections(c);
+    for (int i = 0; v && i < ROPE_SECTIONS; i++)
+        if (gguf_item_int(v, (uint64_t)i, &n) && n >= 0 && n <= c->n_rot) c->section[i] = (int)n;
+}
+
 static bool from_gguf(qwen35_config *c, const checkpoint *cp, err *e)
 {
     const gguf   *g     = cp->gguf;
@@ -68,6 +84,7 @@ static bool from_gguf(qwen35_config *c, const checkpoint *cp, err *e)
         !config_int("the number of rows of token_embd.weight", embed->dim[1], 2, 1 << 22, &c->n_vocab, e) ||
         !g_int(g, "feed_forward_length", moe ? 0 : CONFIG_REQUIRED, 0, MAX_WIDTH, &c->n_ff, e))
         return false;
+    g_sections(g, c);
     c->n_layers = n_all - c->n_mtp;
     c->eps      = (float)eps;
     c->tied     = !tensor_find(cp->tensors, STR("output.weight"));
@@ -109,6 +126,11 @@ static bool h_rope(const json_value *o, qwen35_config *c, err *e)
         !hf_real(rope, "rope_theta", c->theta, 1, 1e12, &c->theta, e))
         return false;
     c->n_rot = (int)(part * c->head_dim);
+    default_sections(c);
+    const json_value *s = hf_present(rope, "mrope_section");
+    for (int i = 0; s && s->kind == JSON_ARRAY && s->n >= ROPE_SECTIONS && i < ROPE_SECTIONS; i++)
+        if (s->item[i].kind == JSON_INT && s->item[i].i >= 0 && s->item[i].i <= c->n_rot)
+            c->section[i] = (int)s->item[i].i;
     return true;
 }
 

@@ -13,6 +13,7 @@ typedef struct {
     int      n_mtp;                                       /* MTP layers after them: 0 or 1 */
     int      n_heads, n_kv_heads, head_dim;               /* heads of full attention */
     int      n_rot;                                       /* rotated elements of a head */
+    int      section[ROPE_SECTIONS];                      /* pairs that rotate by time, height and width */
     int      n_k_heads, n_v_heads, delta_dim, n_taps;     /* heads and taps of gated delta nets */
     int      n_ff;                                        /* dense models */
     int      n_experts, n_used, n_ff_expert, n_ff_shared; /* n_experts 0: dense */

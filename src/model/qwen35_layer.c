@@ -76,6 +76,16 @@ static bool init_expert_scratch(qwen35_pass *p, err *e)
            qwen35_take_floats(p, &p->shared, H, e) && qwen35_take_floats(p, &p->shared_gate, 1, e);
 }
 
+/* Pairs rotate by time, height and width in turn, as long as a section has pairs left, then by time. */
+static bool init_sections(qwen35_pass *p, err *e)
+{
+    int32_t section[OPS_MAX_HEAD_DIM / 2];
+    int     n = p->c->n_rot / 2;
+    for (int i = 0; i < n; i++)
+        section[i] = i / ROPE_SECTIONS < p->c->section[i % ROPE_SECTIONS] ? i % ROPE_SECTIONS : 0;
+    return owned_put(p->own, &p->rope.section, section, (size_t)n * sizeof *section, e);
+}
+
 bool qwen35_pass_init(qwen35_pass *p, err *e)
 {
     const qwen35_config *c = p->c;
@@ -86,7 +96,7 @@ bool qwen35_pass_init(qwen35_pass *p, err *e)
            qwen35_take_floats(p, &p->v, heads, e) && qwen35_take_floats(p, &p->heads, heads, e) &&
            qwen35_take_floats(p, &p->gate, F, e) && qwen35_take_floats(p, &p->up, F, e) &&
            (!c->n_experts || init_expert_scratch(p, e)) &&
-           bind_rope(p->own, &p->rope, c->n_rot, c->theta, 1, 1, NULL, e);
+           bind_rope(p->own, &p->rope, c->n_rot, c->theta, 1, 1, NULL, e) && init_sections(p, e);
 }
 
 queue_limits qwen35_limits(const qwen35_config *c, int max_rows)

@@ -86,6 +86,7 @@ static bool open_weights(opened_model *m, const open_options *o, const checkpoin
     model_options mo    = {.device       = m->device.name,
                            .n_threads    = o->n_threads,
                            .max_rows     = o->max_rows,
+                           .mmproj       = o->mmproj,
                            .wrap         = o->wrap,
                            .progress     = o->progress,
                            .progress_ctx = o->progress_ctx};

@@ -27,7 +27,8 @@ typedef struct {
     bool              text;        /* open the tokenizer and the chat format; a model without them opens, too */
     const char       *need_tok;    /* prefix of the error when there is no tokenizer; NULL: none is needed */
     bool              fingerprint; /* compute the fingerprint */
-    ops *(*wrap)(ops *inner);      /* these as in model_options */
+    const char       *mmproj;      /* these as in model_options */
+    ops *(*wrap)(ops *inner);
     void (*progress)(void *ctx, size_t done, size_t total);
     void *progress_ctx;
 } open_options;

@@ -1,0 +1,24 @@
+/* model/vision.h - the encoder of pictures of a target: pixels go in, soft tokens come out.
+ *
+ *      patches -> patch projection + positions -> blocks of attention and MLP -> cells -> rows of the text model
+ *
+ * A vision reads its configuration when the target is opened, and its weights with the first picture. It uses the ops
+ * of the target with a queue of its own, so recorded steps stay valid. Thread: as the target. */
+#ifndef TANDEM_MODEL_VISION_H
+#define TANDEM_MODEL_VISION_H
+#include "model/model.h"
+#include "model/vision_config.h"
+
+/* Finds the encoder of t: in `mmproj`, else (NULL) in the directory of the model, else in a file mmproj*.gguf beside a
+ * GGUF file. "none": there is none. Sets *out to NULL when the model reads text only; also when a file that was found,
+ * not given, does not fit, which is logged. */
+bool vision_open(vision **out, const target *t, const checkpoint *text, const char *mmproj, err *e);
+void vision_close(vision *v); /* accepts NULL */
+
+const vision_config *vision_config_of(const vision *v);
+/* Returns the bytes of the encoder's weights in its file. */
+size_t vision_bytes(const vision *v);
+/* Writes the soft tokens of a span, [s->n][n_out] floats of host memory. Blocks until they are computed. Loads the
+ * weights first if they are not. ERR_INPUT: the picture is too large for the encoder. */
+bool vision_encode(vision *v, const media_span *s, float *out, err *e);
+#endif
