@@ -85,7 +85,8 @@ typedef struct {
     float       memory_share; /* instead of it, of servers and daemons: as tandem_options has it */
     int         more_lanes;   /* lanes in addition to the first */
     bool        text;         /* open the tokenizer and the chat format */
-    ops *(*wrap)(ops *inner); /* as model_options has it */
+    const char *mmproj;       /* these as model_options has them */
+    ops *(*wrap)(ops *inner);
 } engine_options;
 extern const char *const engine_devices[]; /* names for --device; ends with NULL */
 /* clang-format off */

@@ -86,3 +86,31 @@ void media_prompt_mark(const media_prompt *m, int32_t *ids, size_t n_ids)
         for (int32_t i = 0; i < s->n; i++) ids[s->first + i] = marked_id(s, i);
     }
 }
+
+int32_t media_prompt_chunk(const media_prompt *m, int32_t from, int32_t n)
+{
+    for (int k = 0; k < media_prompt_spans(m); k++) {
+        const media_span *s   = media_prompt_span(m, k);
+        int32_t           end = from + n;
+        if (s->first < end && end < s->first + s->n) return s->first > from ? s->first - from : 0;
+    }
+    return n;
+}
+
+void media_prompt_place(const media_prompt *m, int cell, int32_t pos, int32_t out[3])
+{
+    int32_t shift = 0;
+    for (int k = 0; k < media_prompt_spans(m); k++) {
+        const media_span *s    = media_prompt_span(m, k);
+        int32_t           cols = s->width / cell, rows = s->height / cell, i = pos - s->first;
+        if (i < 0) break;
+        if (i < s->n) {
+            out[0] = s->first + shift;
+            out[1] = s->first + shift + i / cols;
+            out[2] = s->first + shift + i % cols;
+            return;
+        }
+        shift += (cols > rows ? cols : rows) - s->n;
+    }
+    out[0] = out[1] = out[2] = pos + shift;
+}

@@ -48,4 +48,11 @@ const media_span *media_prompt_span(const media_prompt *m, int i);
 /* Replaces the ids of all spans by negative numbers made of their hashes, so that two prompts have equal ids exactly
  * where they have equal tokens and equal pictures. The prefix cache and the stores compare these. */
 void media_prompt_mark(const media_prompt *m, int32_t *ids, size_t n_ids);
+/* Returns the longest chunk of tokens from `from` on, at most n, that does not end inside a span. 0: the span that
+ * begins there, or goes on there, has more than n. */
+int32_t media_prompt_chunk(const media_prompt *m, int32_t from, int32_t n);
+/* Writes the section positions (time, height, width) of the token at `pos`, in the prompt or after it. The tokens of a
+ * span share a time, and have the rows and columns of cells of `cell` pixels; the text after a span continues after the
+ * largest of them. */
+void media_prompt_place(const media_prompt *m, int cell, int32_t pos, int32_t out[3]);
 #endif

@@ -60,8 +60,8 @@ bool bind_floats(binder *b, dev *out, const tensor *t, size_t n, void (*change)(
 bool bind_stack(binder *b, weight **out, const tensor *const *t, int n_in, int n_out, int n_mats, err *e);
 /* Binds two stacks of one type as one: matrix i has the rows of matrix i of the first, then those of the second. */
 bool bind_pairs(binder *b, weight **out, const tensor *const t[2], int n_in, int n_out, int n_mats, err *e);
-/* Binds the numbers of a tensor of any shape as a matrix of [n_out][n_in]. Row i of it is the tensor's row from[i]; from
- * NULL: row i. */
+/* Binds the numbers of a tensor of any shape as a matrix of [n_out][n_in]. Row i of it is the tensor's row from[i];
+ * from NULL: row i. */
 bool bind_rows(binder *b, weight **out, const tensor *t, int n_in, int n_out, const int *from, err *e);
 /* Reads one number, also in a dry pass. */
 bool bind_scalar(float *out, const tensor *t, err *e);

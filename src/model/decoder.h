@@ -27,7 +27,7 @@ struct decoder {
     float    eps;          /* epsilon of the final norm */
     dev      x, n;         /* [max_rows][n_embd]: the residual stream, and scratch of the same size */
     dev      rows;         /* the step's int32 arrays */
-    dev      ahead;        /* those of step.ahead, during a step: step_rows.last of sliding layers */
+    dev      ahead;        /* during a step, the array step.ahead: step_rows.last of sliding layers */
     int      capture_id[DECODER_MAX_LAYERS + 1];
     uint64_t capture_key; /* hash of the captures and their address */
     int      last_store;  /* the last layer that stores K/V or a state; set by the family before the first step */

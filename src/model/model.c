@@ -73,10 +73,10 @@ void step_init(step *s, int max_rows)
     s->section  = xnew_n(int32_t, ROPE_SECTIONS * n);
     s->packed   = xnew_n(int32_t, ALL_FIELDS * n);
     void *given = xalloc_n(n, sizeof *s->given), *kept = xalloc_n(n, sizeof *s->kept);
-    void *soft  = xalloc_n(n, sizeof *s->soft);
-    s->given    = given;
-    s->kept     = kept;
-    s->soft     = soft;
+    void *soft = xalloc_n(n, sizeof *s->soft);
+    s->given   = given;
+    s->kept    = kept;
+    s->soft    = soft;
 }
 
 void step_deinit(step *s)

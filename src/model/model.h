@@ -29,7 +29,7 @@ typedef struct {
     int32_t *ahead;   /* the last position that it sees in sliding layers; `last`, unless step_see_ahead changed it */
     int32_t *section; /* [max_rows][ROPE_SECTIONS]: positions that rope rotates by, for targets with sections; `pos` in
                          every section, unless the caller changes them after adding the row */
-    int32_t *want; /* rows whose final hidden state and logits are wanted, ascending */
+    int32_t *want;    /* rows whose final hidden state and logits are wanted, ascending */
     int32_t  n_rows, n_want, max_rows;
     struct {
         int first, n; /* rows */

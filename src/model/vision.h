@@ -9,9 +9,9 @@
 #include "model/model.h"
 #include "model/vision_config.h"
 
-/* Finds the encoder of t: in `mmproj`, else (NULL) in the directory of the model, else in a file mmproj*.gguf beside a
- * GGUF file. "none": there is none. Sets *out to NULL when the model reads text only; also when a file that was found,
- * not given, does not fit, which is logged. */
+/* Finds the encoder of t: in `mmproj`, else (NULL) in the directory of the model, else in a file mmproj*.gguf in the
+ * directory of a GGUF file. "none": there is none. Sets *out to NULL when the model reads text only; also when a file
+ * that was found, not given, does not fit, which is logged. */
 bool vision_open(vision **out, const target *t, const checkpoint *text, const char *mmproj, err *e);
 void vision_close(vision *v); /* accepts NULL */
 

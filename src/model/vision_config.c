@@ -10,7 +10,7 @@
 enum { MAX_WIDTH = 1 << 16, MAX_FF = 1 << 18, MAX_LAYERS = 256, MAX_HEADS = 1024, MAX_TABLE = 1 << 20 };
 
 /* --- where numbers come from ----------------------------------------------------------------------*/
-/* A JSON file beside config.json. */
+/* A JSON file in the directory of config.json. */
 typedef struct {
     file_map          map;
     arena             mem;

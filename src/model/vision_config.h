@@ -16,7 +16,7 @@ typedef enum {
 
 typedef struct {
     vision_kind kind;
-    int         width, n_ff, n_layers, n_heads, head_dim; /* of the tower; VISION_DIRECT: width alone */
+    int         width, n_ff, n_layers, n_heads, head_dim; /* sizes of the tower; VISION_DIRECT: width alone */
     int         n_pos;                                    /* entries of the position table, of each axis or in all */
     int         n_out;                                    /* width of a soft token: the text model's */
     float       eps;

@@ -34,7 +34,7 @@ struct vision {
     vision_config c;
     const ops    *o;
     queue        *q;
-    char          path[4096]; /* of the checkpoint with the weights */
+    char          path[4096]; /* the checkpoint with the weights */
     bool          gguf;
     size_t        bytes;  /* weights in the file */
     bool          loaded; /* the following are set */

@@ -27,7 +27,7 @@
 #include <stdio.h>
 
 enum { NAME_MAX_BYTES = 160, POOL_SIDE = 3, MERGED_PATCHES = 4 };
-static const float direct_eps = 1e-5f; /* of the layer norms of the direct kind */
+static const float direct_eps = 1e-5f; /* epsilon of the layer norms of the direct kind */
 
 /* --- names ----------------------------------------------------------------------------------------*/
 typedef struct {
