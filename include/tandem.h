@@ -106,6 +106,7 @@ typedef struct {
     const char *path;      /* a GGUF file or a Hugging Face directory */
     const char *name;      /* used in messages and in the settings file; NULL: the path */
     const char *shown;     /* reported instead of the path; NULL: the path */
+    const char *mmproj;    /* file of the encoder of pictures; NULL: mmproj*.gguf next to a GGUF file; "none": none */
     const char *device;    /* "auto", the default: a GPU if there is one; "cpu", "cuda:1", ... */
     int         n_threads; /* CPU threads; 0: all processors that this process may use */
 

@@ -106,8 +106,8 @@ static void add_soft_rows(work *w, int from, int rows)
                                s->section + ROPE_SECTIONS * (s->n_rows - 1));
         }
         if (!soft || !n) continue;
-        step_embed(s, n, w->soft[x->is_video] + (at[x->is_video] + (size_t)(pos - n - x->first)) * H);
-        if (m->sees_ahead) step_see_ahead(s, n);
+        step_embed(s, s->n_rows - n, n, w->soft[x->is_video] + (at[x->is_video] + (size_t)(pos - n - x->first)) * H);
+        for (int i = s->n_rows - n; m->sees_ahead && i < s->n_rows; i++) step_see_ahead(s, i, x->first + x->n - 1);
     }
 }
 

@@ -45,23 +45,33 @@ typedef struct {
     float confidence[DRAFT_MAX];
 } draft_job;
 
+/* Rows whose embeddings were given to the target instead of those of their tokens. */
+typedef struct {
+    int          first, n; /* indices in draft_rows.row */
+    const float *x;        /* host memory, [n][n_embd of the target] */
+} draft_soft;
+
 /* The rows of the target's last step that were committed, in order. */
 typedef struct {
     int32_t        pos;   /* position of the first row; the others follow it */
     const int32_t *row;   /* [n] rows of the step, one per position */
-    const int32_t *token; /* [n] their tokens */
+    const int32_t *token; /* [n] their tokens; negative: a row of `soft` */
     int            n;
     int            hidden; /* index of the last row in target->hidden; -1: none */
+
+    const draft_soft *soft; /* [n_soft], in order */
+    int               n_soft;
 } draft_rows;
 
 /* A request's text, for drafters that share their own K/V between requests. */
 typedef struct {
-    int32_t        n_prompt; /* length of the prompt in tokens */
-    const int32_t *token;    /* [n_prompt], and the response as it grows */
-    kv_prefix     *tree;     /* NULL: nothing is shared */
-    uint64_t       salt;     /* as for kv_prefix_find */
-    kv_node      **node;     /* [n_nodes]: tree nodes of the text's first pages */
-    int            n_nodes;
+    int32_t             n_prompt; /* length of the prompt in tokens */
+    const int32_t      *token;    /* [n_prompt], and the response as it grows */
+    const media_prompt *media;    /* pictures of the prompt; NULL: none */
+    kv_prefix          *tree;     /* NULL: nothing is shared */
+    uint64_t            salt;     /* as for kv_prefix_find */
+    kv_node           **node;     /* [n_nodes]: tree nodes of the text's first pages */
+    int                 n_nodes;
 } draft_text;
 
 struct drafter {

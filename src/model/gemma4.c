@@ -21,6 +21,7 @@
 #include "base/num.h"
 #include "model/decoder.h"
 #include "model/gemma4_roles.h"
+#include "model/vision.h"
 #include "ops/joined.h"
 
 #include <assert.h>
@@ -562,7 +563,10 @@ bool gemma4_open(target **out, const checkpoint *cp, const model_options *opt, o
         mem_free(m);
         return false;
     }
-    init_target(m, o, opt);
+    model_options fitted = *opt;
+    if (!opt->max_rows && o->default_rows < VISION_STEP_ROWS && !m->c.n_ple && vision_may_exist(cp, opt->mmproj))
+        fitted.max_rows = VISION_STEP_ROWS; /* the rows of a picture are not divided */
+    init_target(m, o, &fitted);
     queue_limits lim = limits_of(m);
     if (!decoder_load(&m->d, &g, &lim, e)) {
         decoder_close(&m->d.t);

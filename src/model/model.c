@@ -276,20 +276,17 @@ void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32
     add_row(s, lane, pos, root + index, root, parent, token, want);
 }
 
-void step_see_ahead(step *s, int n)
+void step_see_ahead(step *s, int row, int32_t last)
 {
-    assert(n > 0 && n <= s->n_rows && s->lane[s->n_rows - n] == s->lane[s->n_rows - 1]);
-    int32_t last = s->pos[s->n_rows - 1];
-    for (int i = s->n_rows - n; i < s->n_rows; i++) {
-        s->ahead[i] = last;
-        s->root[i]  = last + 1; /* the slots of the positions that it sees have their numbers */
-    }
+    assert(row >= 0 && row < s->n_rows && last >= s->pos[row]);
+    s->ahead[row] = last;
+    s->root[row]  = last + 1;
 }
 
-void step_embed(step *s, int n, const float *x)
+void step_embed(step *s, int first, int n, const float *x)
 {
-    assert(n > 0 && n <= s->n_rows && s->n_soft < s->max_rows);
-    s->soft[s->n_soft].first = s->n_rows - n;
+    assert(n > 0 && first >= 0 && first + n <= s->n_rows && s->n_soft < s->max_rows);
+    s->soft[s->n_soft].first = first;
     s->soft[s->n_soft].n     = n;
     s->soft[s->n_soft++].x   = x;
 }

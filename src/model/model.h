@@ -80,10 +80,10 @@ void step_add_given(step *s, int lane, int32_t pos, dev ids, int n);
  * the tree. index: counts the lane's rows in this step from 0. */
 void step_add_tree(step *s, int lane, int32_t root, int index, int parent, int32_t token, bool want);
 
-/* Makes the last n rows added, which follow each other in one lane, see each other in sliding layers. */
-void step_see_ahead(step *s, int n);
-/* Gives the last n rows added the embeddings x, as in `soft`. */
-void step_embed(step *s, int n, const float *x);
+/* Makes the row see the positions up to `last` in sliding layers. They are in slots of the same numbers. */
+void step_see_ahead(step *s, int row, int32_t last);
+/* Gives n rows from `first` on the embeddings x, as in `soft`. */
+void step_embed(step *s, int first, int n, const float *x);
 /* Marks the last n rows added, all of one lane, as kept rows, from place `at` on. */
 void step_keep(step *s, int n, int at);
 

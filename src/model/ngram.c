@@ -94,8 +94,9 @@ static void draft_one(int32_t max_text, draft_job *job)
     int32_t at = find_place(l, job->text, end);
     if (at < 0) return;
     for (; job->n < job->n_want; job->n++) {
-        int32_t from       = at + 1 + job->n;
-        job->token[job->n] = from <= end ? job->text[from] : job->token[from - end - 1];
+        int32_t from = at + 1 + job->n, token = from <= end ? job->text[from] : job->token[from - end - 1];
+        if (token < 0) break; /* a picture */
+        job->token[job->n] = token;
     }
 }
 

@@ -33,6 +33,7 @@ enum { MAX_ROWS = 256 }; /* rows of a pass; more rows take several */
 typedef struct {
     int32_t token[MAX_ROWS], pos[MAX_ROWS], slot[MAX_ROWS], lane[MAX_ROWS], last[MAX_ROWS], root[MAX_ROWS];
     int32_t from[MAX_ROWS];
+    int32_t section[MAX_ROWS][ROPE_SECTIONS]; /* for targets with sections */
 } pass_rows;
 
 struct draft_lane {
@@ -197,14 +198,15 @@ static step_rows upload_rows(qwen35_mtp *m, int n, bool tokens)
     size_t     skip = tokens ? 0 : offsetof(pass_rows, pos);
     dev        d = m->rows, pos = dev_at(d, offsetof(pass_rows, pos));
     o->upload(m->d.t->q, dev_at(d, skip), (const char *)&m->host + skip, sizeof m->host - skip);
-    return (step_rows){.n_rows = n,
-                       .token  = d,
-                       .pos    = pos,
-                       .lane   = dev_at(d, offsetof(pass_rows, lane)),
-                       .slot   = dev_at(d, offsetof(pass_rows, slot)),
-                       .parent = pos, /* not read: all slots are below root */
-                       .root   = dev_at(d, offsetof(pass_rows, root)),
-                       .last   = dev_at(d, offsetof(pass_rows, last))};
+    return (step_rows){.n_rows      = n,
+                       .token       = d,
+                       .pos         = pos,
+                       .lane        = dev_at(d, offsetof(pass_rows, lane)),
+                       .slot        = dev_at(d, offsetof(pass_rows, slot)),
+                       .parent      = pos, /* not read: all slots are below root */
+                       .root        = dev_at(d, offsetof(pass_rows, root)),
+                       .last        = dev_at(d, offsetof(pass_rows, last)),
+                       .section_pos = m->d.t->sections ? dev_at(d, offsetof(pass_rows, section)) : (dev){0}};
 }
 
 /* Adds row i of the pass, at `slot`. */
@@ -216,15 +218,33 @@ static void set_row(qwen35_mtp *m, int i, const draft_lane *l, int32_t token, in
     m->host.lane[i]  = kv_seq_lane(l->seq);
     m->host.last[i]  = slot;
     m->host.root[i]  = slot + 1;
+    if (m->d.t->sections)
+        media_prompt_place(l->text ? l->text->media : NULL, m->d.t->media->image.cell, m->host.pos[i],
+                           m->host.section[i]);
 }
 
-/* x = Wfc [N_e(E[token]); N_h(h)], n = N_in(x) */
-static void begin_rows(qwen35_mtp *m, const step_rows *r)
+/* Replaces the embeddings of n rows by those that the target was given. at: index of the first one in seen->row. */
+static void put_soft_rows(qwen35_mtp *m, const draft_rows *seen, int at, int n)
+{
+    target *t = m->d.t;
+    size_t  H = (size_t)m->c.n_embd;
+    for (int i = 0; seen && i < seen->n_soft; i++) {
+        const draft_soft *s     = &seen->soft[i];
+        int               first = max_int(s->first, at), end = min_int(s->first + s->n, at + n);
+        if (first < end)
+            t->o->upload(t->q, dev_at_f32(m->p.f, (size_t)(first - at) * H), s->x + (size_t)(first - s->first) * H,
+                         (size_t)(end - first) * H * sizeof(float));
+    }
+}
+
+/* x = Wfc [N_e(E[token]); N_h(h)], n = N_in(x). seen, at: as for put_soft_rows; NULL: rows of a draft. */
+static void begin_rows(qwen35_mtp *m, const step_rows *r, const draft_rows *seen, int at)
 {
     target    *t = m->d.t;
     const ops *o = t->o;
     int        H = m->c.n_embd, n = r->n_rows;
     t->embed(t, m->p.f, r->token, n);
+    put_soft_rows(m, seen, at, n);
     o->rms_norm(t->q, m->p.f, m->p.f, m->n_embed, n, H, m->c.eps);
     o->copy_rows(t->q, m->in, 2 * H, m->p.f, H, (dev){0}, n, H);
     o->rms_norm(t->q, m->p.f, m->h, m->n_hidden, n, H, m->c.eps);
@@ -288,18 +308,19 @@ static void gather_states(qwen35_mtp *m, const draft_lane *l, const int32_t *row
     o->rms_norm(t->q, m->h, m->h, m->n_target, n, H, m->c.eps);
 }
 
-/* Makes the K/V of up to MAX_ROWS positions. row: rows of the step; that of the position before the first precedes them
- * unless `carry`. */
-static bool fold_rows(qwen35_mtp *m, draft_lane *l, const int32_t *row, const int32_t *token, int n, bool carry, err *e)
+/* Makes the K/V of up to MAX_ROWS positions, from index `at` of r->row on. The row of the position before the first
+ * precedes them unless `carry`. */
+static bool fold_rows(qwen35_mtp *m, draft_lane *l, const draft_rows *seen, int at, int n, bool carry, err *e)
 {
-    int32_t len = kv_seq_len(l->seq);
+    int32_t        len = kv_seq_len(l->seq);
+    const int32_t *row = seen->row + at, *token = seen->token + at;
     if (len + n > m->n_ctx) return err_set(e, ERR_LIMIT, "the text is longer than its context of %d", m->n_ctx);
     if (!kv_seq_grow(l->seq, len + n, e)) return false;
     for (int i = 0; i < n; i++) set_row(m, i, l, token[i], len + i);
     gather_states(m, l, carry ? row : row - 1, n, carry);
     kv_pool_flush(m->kv, m->d.t->q);
     step_rows r = upload_rows(m, n, true);
-    begin_rows(m, &r);
+    begin_rows(m, &r, seen, at);
     qwen35_make_heads(&m->p, &m->layer, kv_pool_class(m->kv, m->cls), &r);
     m->d.n_folded += n;
     return true;
@@ -313,7 +334,7 @@ static bool observe_rows(qwen35_mtp *m, draft_lane *l, const draft_rows *r, err 
     bool carry = l->n_seen > 0; /* the state before the first row; without it that row has no pair */
     for (int i = carry ? 0 : 1, n; i < r->n; i += n) {
         n = min_int(r->n - i, MAX_ROWS);
-        if (!fold_rows(m, l, r->row + i, r->token + i, n, carry && i == 0, e)) return false;
+        if (!fold_rows(m, l, r, i, n, carry && i == 0, e)) return false;
     }
     m->host.from[0] = r->row[r->n - 1];
     t->o->upload(t->q, dev_at(m->rows, offsetof(pass_rows, from)), m->host.from, sizeof(int32_t));
@@ -374,7 +395,7 @@ static void run_pass(drafter *d, kv_pool *kv, const step_rows *r, int nth)
         o->rms_norm(t->q, m->h, m->h, m->n_target, n, H, m->c.eps);
     }
     const kv_class *c = kv_pool_class(m->kv, m->cls);
-    begin_rows(m, r);
+    begin_rows(m, r, NULL, 0);
     qwen35_make_heads(&m->p, &m->layer, c, r);
     qwen35_attend(&m->p, &m->layer, c, r);
     qwen35_end_layer(&m->p, &m->layer, (dev){0}, n);

@@ -79,6 +79,14 @@ static bool find_encoder(vision *v, const target *t, const checkpoint *text, con
     return true;
 }
 
+bool vision_may_exist(const checkpoint *text, const char *mmproj)
+{
+    char path[4200];
+    if (mmproj) return strcmp(mmproj, "none") != 0;
+    if (text->image.p) return false;
+    return text->gguf ? find_beside(path, sizeof path, text->path) : json_find(text->config, "vision_config") != NULL;
+}
+
 bool vision_open(vision **out, const target *t, const checkpoint *text, const char *mmproj, err *e)
 {
     *out = NULL;

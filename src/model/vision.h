@@ -13,7 +13,10 @@
  * directory of a GGUF file. "none": there is none. Sets *out to NULL when the model reads text only; also when a file
  * that was found, not given, does not fit, which is logged. */
 bool vision_open(vision **out, const target *t, const checkpoint *text, const char *mmproj, err *e);
-void vision_close(vision *v); /* accepts NULL */
+/* Returns whether vision_open would look for an encoder in a file or directory that exists. */
+bool vision_may_exist(const checkpoint *text, const char *mmproj);
+enum { VISION_STEP_ROWS = 384 }; /* rows of a step that hold a picture of the default size, and rows of other lanes */
+void vision_close(vision *v);    /* accepts NULL */
 
 const vision_config *vision_config_of(const vision *v);
 /* Returns the bytes of the encoder's weights in its file. */

@@ -17,7 +17,7 @@ enum { MAX_PRIORITY = 100 };
 /* --- what requests are made for -----------------------------------------------------------------*/
 bool job_maker_init(job_maker *m, const target *model, const tok *t, int n_ctx, int max_lanes, err *e)
 {
-    *m = (job_maker){.model = model, .tok = t, .n_ctx = n_ctx};
+    *m = (job_maker){.model = model, .tok = t, .n_ctx = n_ctx, .max_span = model->max_rows};
     tok_ids_init(&m->stops, TANDEM_MAX_STOP_IDS);
     for (int i = 0; i < model->n_stop_ids; i++) tok_ids_put(&m->stops, model->stop_id[i]);
     if (t) tok_stop_ids(t, &m->stops);
@@ -207,21 +207,33 @@ static bool check_span(const tandem_job *j, const media_rules *m, const media_sp
         if (j->prompt.p[s->first + i] != id)
             return err_set(e, ERR_INPUT, "token %d of the prompt is %d, expected %d for a %s", s->first + i,
                            j->prompt.p[s->first + i], id, s->is_video ? "video" : "picture");
+    if (j->maker->model->sees_ahead && s->n > j->maker->max_span)
+        return err_set(e, ERR_INPUT,
+                       "a picture has %d tokens, which run in one step, and a step has room for %d (--step-tokens)",
+                       s->n, j->maker->max_span);
     return true;
 }
 
-/* Checks the pictures and counts their tokens. */
-static bool take_media(tandem_job *j, err *e)
+/* Checks the pictures, counts their tokens, and marks these. */
+static bool take_media(tandem_job *j, const tandem_request *r, err *e)
 {
     const media_rules *m = j->maker->model->media;
-    if (!j->media) return true;
+    size_t             n = (size_t)media_prompt_spans(j->media);
+    if (!n) return true;
     if (!m) return err_set(e, ERR_INPUT, "the model reads text only, and the prompt has pictures");
+    if (r->prompt_logprobs) return err_set(e, ERR_INPUT, "prompt_logprobs and pictures exclude each other");
+    j->held = arena_try(&j->mem, n, sizeof *j->held);
+    j->soft = arena_try(&j->mem, n, sizeof *j->soft);
+    if (!j->held || !j->soft) return no_memory(e);
     tandem_usage *u = &j->result.usage;
     for (int i = 0; i < media_prompt_spans(j->media); i++) {
         const media_span *s = media_prompt_span(j->media, i);
         if (!check_span(j, m, s, e)) return false;
         *(s->is_video ? &u->video_tokens : &u->image_tokens) += s->n;
+        if ((size_t)(s->first + s->n) == j->prompt.n)
+            return err_set(e, ERR_INPUT, "the prompt ends with a picture, expected a token after it");
     }
+    media_prompt_mark(j->media, j->prompt.p, j->prompt.n);
     return true;
 }
 
@@ -373,7 +385,7 @@ static void take_rest(tandem_job *j, const settings *now, const tandem_request *
 
 static bool fill_job(tandem_job *j, const settings *now, const tandem_request *r, response_grammar *compiled, err *e)
 {
-    if (!take_prompt(j, r, e) || !take_media(j, e) || !take_options(j, r, e) || !copy_stops(j, r, e)) return false;
+    if (!take_prompt(j, r, e) || !take_media(j, r, e) || !take_options(j, r, e) || !copy_stops(j, r, e)) return false;
     choose_length(j, now, r);
     take_rest(j, now, r);
     return take_room(j, e) && take_grammar(j, r, compiled, e);

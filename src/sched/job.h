@@ -19,6 +19,7 @@
 #include "sched/accounts.h"
 #include "sched/grammar_cache.h"
 #include "sched/routing_log.h"
+#include "sched/soft_cache.h"
 #include "spec/spec.h"
 #include "tok/stop.h"
 #include "tok/tok.h"
@@ -36,6 +37,7 @@ typedef struct {
     int                       n_ctx;    /* context length in tokens */
     tok_ids                   stops;    /* stop tokens of the model and the tokenizer */
     grammar_cache            *grammars; /* compiled grammars */
+    int                       max_span; /* rows of a picture that must not be divided, at most */
     const tandem_speculation *limit;    /* tandem_options.spec, borrowed; NULL: none */
     uint8_t
         secret[16]; /* key of the tenants' salts: a tenant cannot choose a name that shares the prefixes of another */
@@ -48,7 +50,7 @@ struct tandem_job {
 
     /* the request; not changed afterwards */
     const job_maker  *maker;
-    tok_ids           prompt;
+    tok_ids           prompt;  /* ids of pictures are marked (media_prompt_mark) */
     media_prompt     *media;   /* pictures of the prompt; NULL: none */
     int32_t           max_out; /* tokens */
     bool              cut;     /* max_out was reduced to the room in the context */
@@ -79,6 +81,8 @@ struct tandem_job {
     account      *account;    /* NULL when done */
     tandem_job   *next, *prev;           /* in the inbox (next only), then in the queue of its account */
     spec_lane    *lane;                  /* NULL: not admitted, or done */
+    soft_tokens **held;                  /* [spans of media]: soft tokens that its next rows need; NULL: not now */
+    const float **soft;                  /* [spans]: their addresses, for the lane */
     bool          searched;              /* the disk tier was asked for its prompt (sched/tier.h) */
     tier_load    *load;                  /* request to the disk tier; NULL: none */
     int64_t       mask_work;             /* the part of spec_lane_mask_work that mask_s includes */

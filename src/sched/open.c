@@ -194,6 +194,7 @@ static bool find_device_now(const opened_model *m, ops_device *now, err *e)
 {
     if (!ops_device_find(now, m->device.name, e)) return false;
     now->free_bytes = open_free_bytes(m->model->o, now->free_bytes);
+    now->free_bytes -= m->model->media_bytes < now->free_bytes ? m->model->media_bytes : now->free_bytes;
     return true;
 }
 

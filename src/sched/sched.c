@@ -70,8 +70,9 @@ struct sched {
     double          row_s;         /* seconds of a prompt row, a moving average */
     share_pace      pace;
     mask_budget     masks;
-    int             calm;          /* steps for which the last choice, no drafts, stays valid */
-    tier           *tier;          /* NULL: none */
+    int             calm; /* steps for which the last choice, no drafts, stays valid */
+    tier           *tier; /* NULL: none */
+    soft_cache     *soft;
     bool            told;          /* some reader is to be woken */
     unsigned        drafters_seen; /* spec_drafter_changes of what is shown */
     tandem_stats    stats;
@@ -79,7 +80,7 @@ struct sched {
     struct { /* scratch of a step, [max_lanes] each */
         tandem_job **order;
         spec_lane  **lane;
-        int         *rank, *pending, *rows, *part;
+        int         *rank, *pending, *rows, *part, *smallest;
         bool        *ready, *asked;
         route_lane  *route_lane;
         route       *route;
@@ -247,6 +248,18 @@ static void show_stats(sched *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Releases the soft tokens of spans that the job does not need: those before position n. */
+static void drop_soft(sched *s, tandem_job *j, int32_t n)
+{
+    for (int i = 0; i < media_prompt_spans(j->media); i++) {
+        const media_span *x = media_prompt_span(j->media, i);
+        if (!j->held[i] || x->first + x->n > n) continue;
+        soft_cache_drop(s->soft, j->held[i]);
+        j->held[i] = NULL;
+        j->soft[i] = NULL;
+    }
+}
+
 /* Ends a job with result.finish set. Its lane and memory are free before its reader is woken. */
 static void end_job(sched *s, tandem_job *j)
 {
@@ -254,6 +267,7 @@ static void end_job(sched *s, tandem_job *j)
         leave_lane(s, j);
     else
         j->result.usage.queue_s = s->now - j->submitted;
+    drop_soft(s, j, INT32_MAX);
     tier_forget(s->tier, j);
     s->stats.finished[j->result.finish]++;
     s->told = true;
@@ -351,6 +365,8 @@ static bool begin_job(sched *s, tandem_job *j, spec_lane *lane, err *e)
                       .n_prompt  = j->prompt.n,
                       .max_new   = j->max_out > 0 ? j->max_out : 1,
                       .salt      = j->salt,
+                      .media     = j->media,
+                      .soft      = j->soft,
                       .guide     = j->compiled ? response_grammar_guide(j->compiled) : NULL,
                       .begins    = j->begins,
                       .classes   = s->classes,
@@ -498,6 +514,49 @@ static int count_equal(tandem_job *const *order, const int *pending, int n)
     return end;
 }
 
+/* --- pictures -----------------------------------------------------------------------------------*/
+static void hold_soft(tandem_job *j, int i, soft_tokens *x)
+{
+    j->held[i] = x;
+    j->soft[i] = soft_cache_rows(x);
+}
+
+/* Computes the soft tokens of span i. Fails the job when that is not possible. */
+static bool encode_span(sched *s, tandem_job *j, int i)
+{
+    const media_span *x    = media_prompt_span(j->media, i);
+    soft_tokens      *room = soft_cache_room(x->hash, (size_t)x->n * (size_t)s->opt.model->n_embd);
+    err               why  = {0};
+    bool              ok   = room || err_set(&why, ERR_UNAVAILABLE, "no memory for the %d tokens of a picture", x->n);
+    ok                     = ok && spec_encode(s->opt.spec, x, soft_cache_rows(room), &why);
+    if (!ok) {
+        soft_cache_drop(s->soft, room);
+        fail_job(s, j, why.code, why.text);
+        return false;
+    }
+    soft_cache_add(s->soft, room);
+    hold_soft(j, i, room);
+    return true;
+}
+
+/* Gives lanes the soft tokens that their next rows need. Encodes at most one picture: the other lanes go on. */
+static void prepare_pictures(sched *s)
+{
+    bool encoded = false;
+    for (int k = 0; k < s->n_running; k++) {
+        tandem_job *j = s->running[k];
+        if (!j->media) continue;
+        drop_soft(s, j, spec_lane_committed(j->lane).n_cached);
+        int          i = spec_lane_next_span(j->lane);
+        soft_tokens *x = i < 0 ? NULL : soft_cache_find(s->soft, media_prompt_span(j->media, i)->hash);
+        if (x) hold_soft(j, i, x);
+        if (i < 0 || x || encoded) continue;
+        encoded = true;
+        if (!encode_span(s, j, i)) k--;
+    }
+    if (encoded) s->now = clock_s();
+}
+
 static void share_out(sched *s)
 {
     share_limits limits  = {.step_rows   = s->opt.step_tokens,
@@ -505,13 +564,17 @@ static void share_out(sched *s)
                             .row_s       = s->row_s,
                             .rest        = s->pace.debt_s > 0};
     tandem_job **order   = s->by_lane.order;
-    int         *pending = s->by_lane.pending, *rows = s->by_lane.rows;
+    int         *pending = s->by_lane.pending, *rows = s->by_lane.rows, *smallest = s->by_lane.smallest;
     bool        *ready = s->by_lane.ready;
     order_prompts(s, order);
     prepare_masks(s, order, ready);
-    for (int i = 0; i < s->n_running; i++) pending[i] = ready[i] ? spec_lane_pending(order[i]->lane) : 0;
+    for (int i = 0; i < s->n_running; i++) {
+        smallest[i] = spec_lane_min_rows(order[i]->lane);
+        pending[i]  = ready[i] && smallest[i] ? spec_lane_pending(order[i]->lane) : 0;
+    }
     limits.n_equal = count_equal(order, pending, s->n_running);
-    s->rows        = share_rows(&limits, pending, s->n_running, rows);
+    share_rows(&limits, pending, s->n_running, rows);
+    s->rows    = share_whole(&limits, pending, smallest, s->n_running, rows);
     s->n_parts = s->prompt_rows = 0;
     for (int i = 0; i < s->n_running; i++) {
         if (!rows[i]) continue;
@@ -675,8 +738,9 @@ static void one_step(sched *s)
 {
     err    why   = {0};
     double start = s->now;
+    prepare_pictures(s);
     share_out(s);
-    if (!s->n_parts) { /* all wait for their masks */
+    if (!s->n_parts) { /* all wait for their masks or pictures */
         note_masks(s, 0);
         end_costly(s);
         return;
@@ -789,6 +853,7 @@ static void take_scratch(sched *s)
     s->by_lane.pending    = xnew_n(int, n);
     s->by_lane.rows       = xnew_n(int, n);
     s->by_lane.part       = xnew_n(int, n);
+    s->by_lane.smallest   = xnew_n(int, n);
     s->by_lane.ready      = xnew_n(bool, n);
     s->by_lane.asked      = xnew_n(bool, n);
     s->by_lane.route_lane = xnew_n(route_lane, n);
@@ -797,19 +862,13 @@ static void take_scratch(sched *s)
 
 static void free_scratch(sched *s)
 {
-    void *all[] = {s->running,
-                   s->idle,
-                   s->in_step,
-                   s->part,
-                   s->by_lane.order,
-                   s->by_lane.lane,
-                   s->by_lane.rank,
-                   s->by_lane.rows,
-                   s->by_lane.part,
-                   s->by_lane.pending,
-                   s->by_lane.ready,
-                   s->by_lane.asked,
-                   s->by_lane.route_lane,
+    void *all[] = {s->running,         s->idle,
+                   s->in_step,         s->part,
+                   s->by_lane.order,   s->by_lane.lane,
+                   s->by_lane.rank,    s->by_lane.rows,
+                   s->by_lane.part,    s->by_lane.smallest,
+                   s->by_lane.pending, s->by_lane.ready,
+                   s->by_lane.asked,   s->by_lane.route_lane,
                    s->by_lane.route};
     for (size_t i = 0; i < COUNT(all); i++) mem_free(all[i]);
 }
@@ -823,13 +882,15 @@ bool sched_new(sched **out, const sched_options *o, err *e)
     s->settings = s->set = o->settings;
     s->inbox_end         = &s->inbox;
     s->classes           = policy_classes_new(MAX_KINDS);
+    s->soft              = soft_cache_new(SOFT_CACHE_BYTES);
     masks_init(&s->masks);
     errands_init(&s->errands);
     routing_recent_init(&s->recent);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->stopped_now, NULL);
-    if (job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, o->max_lanes, e) &&
-        job_scratch_init(&s->scratch, o->tok, e) && take_lanes(s, e)) {
+    bool made         = job_maker_init(&s->maker, o->model, o->tok, o->n_ctx, o->max_lanes, e);
+    s->maker.max_span = o->step_tokens - (o->max_lanes - 1); /* every other lane may need a row of the step */
+    if (made && job_scratch_init(&s->scratch, o->tok, e) && take_lanes(s, e)) {
         s->maker.limit = o->limit;
         open_tier(s);
         show_stats(s);
@@ -867,6 +928,7 @@ void sched_free(sched *s)
     routing_recent_deinit(&s->recent);
     errands_deinit(&s->errands);
     policy_classes_free(s->classes);
+    soft_cache_free(s->soft);
     job_scratch_deinit(&s->scratch);
     job_maker_deinit(&s->maker);
     pthread_cond_destroy(&s->stopped_now);

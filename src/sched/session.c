@@ -256,7 +256,7 @@ static bool check_text(const tandem_session *x, int n_vocab, err *e)
     if (x->n_prompt < 0 || (size_t)x->n_prompt > x->n_ids)
         return err_set(e, ERR_INPUT, "n_prompt must be between 0 and %zu, got %d", x->n_ids, x->n_prompt);
     for (size_t i = 0; i < x->n_ids; i++)
-        if (x->ids[i] < 0 || x->ids[i] >= n_vocab)
+        if (x->ids[i] >= n_vocab) /* negative: a picture (media_prompt_mark) */
             return err_set(e, ERR_INPUT, "token %d is not in the vocabulary of %d", x->ids[i], n_vocab);
     return true;
 }

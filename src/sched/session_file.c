@@ -133,7 +133,7 @@ static bool read_tokens(const pack_section *s, int n_vocab, tandem_ids *out, err
     out->n = (size_t)s->n;
     memcpy(out->p, s->data, s->bytes);
     for (size_t i = 0; i < out->n; i++)
-        if (out->p[i] < 0 || out->p[i] >= n_vocab)
+        if (out->p[i] >= n_vocab) /* negative: a picture (media_prompt_mark) */
             return err_set(e, ERR_FORMAT, "the session has token %d, and the model has %d", out->p[i], n_vocab);
     return true;
 }

@@ -72,6 +72,25 @@ void share_note(share_pace *p, double took, int prompt_rows, int n_running, doub
     }
 }
 
+int share_whole(const share_limits *l, const int *pending, const int *smallest, int n, int *rows)
+{
+    int used = 0;
+    for (int i = 0; i < n; i++) used += rows[i];
+    for (int i = 0; i < n; i++) {
+        int lack = smallest[i] - rows[i];
+        if (!rows[i] || lack <= 0) continue;
+        for (int k = n - 1; k > i && l->step_rows - used < lack; k--) {
+            if (pending[k] <= 1) continue;
+            used -= rows[k];
+            rows[k] = 0;
+        }
+        if (l->step_rows - used < lack) lack = -rows[i];
+        rows[i] += lack;
+        used += lack;
+    }
+    return used;
+}
+
 double share_average(double average, double row_s) { return average > 0 ? average + 0.25 * (row_s - average) : row_s; }
 
 int share_first_lane(int64_t step, int n)

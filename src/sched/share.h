@@ -39,6 +39,10 @@ void share_note(share_pace *p, double took, int prompt_rows, int n_running, doub
 /* Sets rows[i] to the rows of lane i in this step; 0: none. pending[i]: rows that it has left, 1 for a lane that
  * decodes, 0 for one that skips the step. Returns the sum. Requires n <= step_rows. */
 int share_rows(const share_limits *l, const int *pending, int n, int *rows);
+/* Gives lanes that have some rows, but fewer than smallest[i], the rest of these: free rows, then those of prompts
+ * after them. A lane for which they do not suffice gets none in this step. The first prompt gets its rows if step_rows
+ * are enough for it and a row of every other lane. Returns the sum. */
+int share_whole(const share_limits *l, const int *pending, const int *smallest, int n, int *rows);
 /* Returns the moving average of seconds per prompt row after one more measurement. average 0: there was none yet. */
 double share_average(double average, double row_s);
 

@@ -145,6 +145,7 @@ static bool open_files(tandem *t, const tandem_options *o, const engine_extra *x
     open_options oo = {.path         = o->path,
                        .name         = t->info.name,
                        .files        = x->files,
+                       .mmproj       = o->mmproj,
                        .device       = o->device,
                        .n_threads    = o->n_threads,
                        .max_rows     = !o->step_tokens                      ? 0

@@ -49,8 +49,9 @@ struct spec {
     step        step;
     judged_row *judged; /* [max_rows], as `pick`, `closing` and `lost`; step.n_want are used */
     int32_t    *pick;
-    int32_t    *row; /* [max_rows + DRAFT_MAX]: rows for the drafters */
-    struct {         /* [max_lanes] each */
+    int32_t    *row;       /* [max_rows + DRAFT_MAX]: rows for the drafters */
+    draft_soft *soft_rows; /* [max_rows]: those of them with soft tokens */
+    struct {               /* [max_lanes] each */
         spec_lane **lane, **drafting;
         draft_job **job;
         int        *n_draft;
@@ -91,6 +92,9 @@ struct spec_lane {
     lane_options opt;
     history     *history; /* created when first needed; used when `counting` */
     bool         counting;
+
+    const media_prompt *media; /* as in lane_request */
+    const float *const *soft;
 
     guide        *guide;                 /* NULL: no grammar */
     grammar_state at;                    /* grammar state after the text; the lane holds a reference */

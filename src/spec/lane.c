@@ -52,8 +52,10 @@ static bool begin_counting(spec_lane *l, err *e)
     history_ends(l->history, l->opt.end_id, l->opt.n_ends);
     if (!penalty_counts(&l->opt.penalty)) return true;
     int32_t n = l->n_prompt - l->opt.n_continued;
-    history_prompt(l->history, l->text, (size_t)n);
-    for (; n < l->n_prompt; n++) history_push(l->history, l->text[n]);
+    for (int32_t i = 0; i < n; i++)
+        if (l->text[i] >= 0) history_prompt(l->history, l->text + i, 1); /* rows of pictures are no tokens */
+    for (; n < l->n_prompt; n++)
+        if (l->text[n] >= 0) history_push(l->history, l->text[n]);
     return true;
 }
 
@@ -76,6 +78,8 @@ static void set_text(spec_lane *l, const lane_request *r)
     memcpy(l->text, r->prompt, r->n_prompt * sizeof *r->prompt);
     l->n_text = l->n_prompt = n;
     l->n_cached             = 0;
+    l->media                = r->media;
+    l->soft                 = r->soft;
     l->n_max                = r->max_new > 0 && r->max_new < n_ctx - n ? n + r->max_new : n_ctx;
 }
 
@@ -118,6 +122,29 @@ void spec_lane_end(spec_lane *l)
     lane_guide_end(l);
     lane_give_pages(l);
 }
+
+int spec_lane_next_span(const spec_lane *l)
+{
+    for (int i = 0; i < media_prompt_spans(l->media); i++) {
+        const media_span *s = media_prompt_span(l->media, i);
+        if (s->first + s->n > l->n_cached && !l->soft[i]) return i;
+    }
+    return -1;
+}
+
+int spec_lane_min_rows(const spec_lane *l)
+{
+    for (int i = 0; i < media_prompt_spans(l->media); i++) {
+        const media_span *s = media_prompt_span(l->media, i);
+        if (s->first > l->n_cached) return 1;
+        if (s->first + s->n <= l->n_cached) continue;
+        if (!l->soft[i]) return 0;
+        return l->s->t->sees_ahead ? s->first + s->n - l->n_cached : 1;
+    }
+    return 1;
+}
+
+bool spec_encode(spec *s, const media_span *span, float *out, err *e) { return target_encode(s->t, span, out, e); }
 
 spec_lane_text spec_lane_committed(const spec_lane *l)
 {

@@ -218,7 +218,8 @@ static bool lacks_first_page(const spec_lane *l, const kv_wish *wish, int n_wish
         rest[i]            = wish[i];
         rest[i].head_pages = 0;
     }
-    return n_wishes > 0 && l->s->t->max_rows >= KV_PAGE && l->n_prompt > WORTH &&
+    bool begins = media_prompt_spans(l->media) && media_prompt_span(l->media, 0)->first < KV_PAGE;
+    return n_wishes > 0 && l->s->t->max_rows >= KV_PAGE && l->n_prompt > WORTH && !begins &&
            !kv_prefix_reach(t, l->shared.salt, l->text, l->n_prompt, wish, n_wishes) &&
            kv_prefix_reach(t, l->shared.salt, l->text, l->n_prompt, rest, n_wishes) > WORTH;
 }
@@ -260,7 +261,9 @@ static void run_first_page(spec_lane *l)
 
 static bool shares_prefixes(const spec_lane *l) { return l->s->tree && !l->opt.score_prompt; }
 
-/* Takes the longest cached prefix of the text. */
+/* Takes the longest cached prefix of the text. It may end inside a span whose rows see each other: ids of a span are
+ * equal only where all of its pixels are, and its rows ran in one step, so the K/V of a part of it is that of this
+ * text. The next step runs the rest of the span. */
 static void find_prefix(spec_lane *l)
 {
     kv_wish  wish[DRAFTER_KINDS];
@@ -289,6 +292,7 @@ bool lane_take_pages(spec_lane *l, const lane_request *r, err *e)
     l->n_run_again      = 0;
     l->shared.n_prompt  = l->n_prompt;
     l->shared.token     = l->text;
+    l->shared.media     = l->media;
     l->shared.tree      = l->s->tree;
     l->shared.salt      = r->salt;
     l->prompt_is_marked = false;

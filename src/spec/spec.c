@@ -18,6 +18,7 @@ static bool take_scratch(spec *s, err *e)
     s->judged           = xnew_n(judged_row, rows);
     s->pick             = xnew_n(int32_t, rows);
     s->row              = xnew_n(int32_t, rows + DRAFT_MAX);
+    s->soft_rows        = xnew_n(draft_soft, rows);
     s->closing          = xnew_n(bool, rows);
     s->lost             = xnew_n(bool, rows);
     s->by_lane.lane     = xnew_n(spec_lane *, lanes);
@@ -83,6 +84,7 @@ void spec_free(spec *s)
     mem_free(s->judged);
     mem_free(s->pick);
     mem_free(s->row);
+    mem_free(s->soft_rows);
     mem_free(s->closing);
     mem_free(s->lost);
     mem_free(s->by_lane.lane);

@@ -174,6 +174,10 @@ typedef struct {
     size_t         n_prompt;
     int32_t        max_new; /* maximum length of the response; 0: up to the end of the context */
     uint64_t       salt;    /* tenant: requests share prefixes only under the same salt */
+    /* Not NULL: pictures of the prompt, whose ids media_prompt_mark changed, and the soft tokens of each span, NULL
+     * while they are not computed; the prompt does not end with a span. Both must live until the request has ended. */
+    const media_prompt *media;
+    const float *const *soft;
     /* Not NULL: acceptance statistics by request class. The request starts from them and updates them when it ends, so
      * they must live until then. */
     policy_classes *classes;
@@ -218,6 +222,14 @@ typedef struct {
     token_logprob logprob[1 + DRAFT_MAX][1 + SPEC_MAX_TOP];
 } spec_out;
 
+/* Returns the span of the prompt whose soft tokens are needed next, because they are missing and the lane can run
+ * nothing before it has them, or little; -1: none is missing. */
+int spec_lane_next_span(const spec_lane *l);
+/* Returns the minimum of rows that the lane must have in its next step: those of a span that is not divided, else 1;
+ * 0: it cannot run before spec_lane_next_span is computed. */
+int spec_lane_min_rows(const spec_lane *l);
+/* Computes soft tokens, as target_encode. Not inside a step. */
+bool spec_encode(spec *s, const media_span *span, float *out, err *e);
 /* Returns the number of tokens of the text that were not run yet; 1: only the anchor. */
 int spec_lane_pending(const spec_lane *l);
 /* Returns whether the next step can verify draft tokens: the response has begun and only the anchor is pending. */

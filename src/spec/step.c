@@ -6,12 +6,23 @@
 #include <assert.h>
 
 /* --- a step -------------------------------------------------------------------------------------*/
+/* Returns how many of n rows of text can run: none of a span whose soft tokens are missing, and no part of a span whose
+ * rows see each other. */
+static int media_chunk(const spec_lane *l, int n)
+{
+    int missing = spec_lane_next_span(l);
+    if (missing >= 0) n = min_int(n, media_prompt_span(l->media, missing)->first - l->n_cached);
+    if (l->s->t->sees_ahead) n = media_prompt_chunk(l->media, l->n_cached, n);
+    assert(n > 0); /* spec_lane_min_rows */
+    return n;
+}
+
 /* Plans the rows of text: at most `rows`, of which at most `kept` are kept rows (kv/lane.h). */
 static void plan_chunk(const spec_part *t, int rows, int kept)
 {
     spec_lane *l       = t->lane;
     int        pending = spec_lane_pending(l);
-    l->n_chunk         = min_int(pending, t->max_rows > 0 ? min_int(rows, t->max_rows) : rows);
+    l->n_chunk         = media_chunk(l, min_int(pending, t->max_rows > 0 ? min_int(rows, t->max_rows) : rows));
     l->plan            = (spec_plan){.method = SPEC_OFF};
     l->first_want      = l->n_chunk == pending ? 0 : -1;
     l->out.n           = 0;
@@ -24,7 +35,30 @@ static void add_text_row(spec *s, spec_lane *l, int lane, int32_t pos)
 {
     bool scored = l->opt.score_prompt && pos + 1 < l->n_prompt;
     if (scored) s->judged[s->step.n_want] = (judged_row){l, 0, l->text[pos + 1]};
-    step_add(&s->step, lane, pos, l->text[pos], scored);
+    step_add(&s->step, lane, pos, max_int(l->text[pos], 0), scored);
+}
+
+/* Sets up the rows of pictures among n rows of text from l->first_row on, which have the positions from n_cached on. */
+static void add_pictures(spec *s, const spec_lane *l, int n)
+{
+    size_t H = (size_t)s->t->n_embd;
+    for (int i = 0; i < media_prompt_spans(l->media); i++) {
+        const media_span *x    = media_prompt_span(l->media, i);
+        int32_t           last = x->first + x->n - 1, from = max_int(x->first, l->n_cached);
+        int               rows = min_int(last + 1, l->n_cached + n) - from, first = l->first_row + from - l->n_cached;
+        if (rows <= 0) continue;
+        step_embed(&s->step, first, rows, l->soft[i] + (size_t)(from - x->first) * H);
+        for (int r = first; s->t->sees_ahead && r < first + rows; r++) step_see_ahead(&s->step, r, last);
+    }
+}
+
+/* Sets the section positions of the lane's rows. */
+static void place_rows(spec *s, const spec_lane *l)
+{
+    step *st = &s->step;
+    if (!s->t->sections || !l->media) return;
+    for (int r = l->first_row; r < st->n_rows; r++)
+        media_prompt_place(l->media, s->t->media->image.cell, st->pos[r], st->section + ROPE_SECTIONS * r);
 }
 
 /* Adds the rows of text up to the anchor, then the draft tokens. The rows of a tree have slots of their own. */
@@ -38,6 +72,7 @@ static void add_rows(spec *s, spec_lane *l)
     l->first_row            = st->n_rows;
     l->first_scored         = st->n_want;
     for (int i = 0; i < before; i++) add_text_row(s, l, lane, l->n_cached + i);
+    add_pictures(s, l, before);
     l->n_scored = st->n_want - l->first_scored;
     if (l->first_want < 0) return;
     l->first_want = st->n_want;
@@ -74,6 +109,7 @@ static bool run_rows(spec *s, spec_lane *const *lanes, int n_lanes, bool *ran, e
     for (int i = 0; i < n_lanes; i++) {
         if (!grow_lane(lanes[i], e)) return false;
         add_rows(s, lanes[i]);
+        place_rows(s, lanes[i]);
     }
     *ran = true;
     return s->t->step(s->t, s->kv, &s->step, e) && judge_rows(s, e);
@@ -122,12 +158,28 @@ static void roll_back(spec_lane *l, bool ran)
     if (kv_lane_rollback(l->kv, ran) < l->n_cached) lane_restart(l);
 }
 
+/* Lists the committed rows of pictures, in a chunk from pos on. Returns the number of entries. */
+static int soft_rows(const spec_lane *l, int32_t pos)
+{
+    size_t H = (size_t)l->s->t->n_embd;
+    int    n = 0;
+    for (int i = 0; i < media_prompt_spans(l->media); i++) {
+        const media_span *x    = media_prompt_span(l->media, i);
+        int32_t           from = max_int(x->first, pos), end = min_int(x->first + x->n, pos + l->n_chunk);
+        if (from < end)
+            l->s->soft_rows[n++] = (draft_soft){from - pos, end - from, l->soft[i] + (size_t)(from - x->first) * H};
+    }
+    return n;
+}
+
 /* Shows the drafters the committed rows: the rows of text from pos on, and n_tree rows of the accepted path. The
  * anchor is the last of the text and the first of the path. */
 static void show_drafters(spec_lane *l, int32_t pos, int n_tree, int hidden)
 {
     int32_t   *row = l->s->row;
     draft_rows r   = {.pos = pos, .row = row, .token = l->text + pos, .n = l->n_chunk, .hidden = hidden};
+    r.n_soft       = soft_rows(l, pos);
+    r.soft         = l->s->soft_rows;
     for (int i = 0; i < l->n_chunk; i++) row[i] = l->first_row + i;
     for (int i = 1; i < n_tree; i++) row[r.n++] = l->first_row + l->n_chunk - 1 + l->path[i];
     for (int i = 0; i < DRAFTER_KINDS; i++) {
