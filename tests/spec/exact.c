@@ -7,7 +7,8 @@
  * with other lanes in the same steps. In the cells of a method, draft tokens must have been both accepted and rejected:
  * a method that silently ran plainly fails. With TOKENS it repeats the prompts with new seeds until that number of
  * tokens was compared. KV is the type of all K and V, such as q8_0/q4_0 (default f16), or "all": one run for each of a
- * list with scales. MODEL: nano (default), qwen35-dense or qwen35-moe (random weights, with an oracle's drafts). */
+ * list with scales. MODEL: nano (default), or one of those with random weights and an oracle's drafts: qwen35-dense,
+ * qwen35-moe, qwen35-dspark, gemma4-dspark, gemma4-dflash2. The last two have no MTP drafter. */
 #include "rig.h"
 
 #include "base/mem.h"
@@ -59,6 +60,8 @@ typedef struct {
 static cell             cells[COUNT(methods)][COUNT(ways)];
 static const rig_model *model;
 static oracle          *known; /* NULL: the drafters are real */
+
+static bool usable(size_t m) { return methods[m].spec.method != SPEC_MTP || model->drafters[1]; }
 
 static int keep_some(void *ctx, int n)
 {
@@ -118,6 +121,7 @@ static long try_prompt(rig *g, spec_lane *l, int prompt, long pass)
         rig_answer(g, l, &o, &g->samples[prompt], MAX_TOKENS, NULL, NULL, &plain);
         learn_plain(&g->samples[prompt], &plain);
         for (size_t m = 0; m < COUNT(methods); m++) {
+            if (!usable(m)) continue;
             o = options(w, prompt, pass, &methods[m].spec);
             rig_answer(g, l, &o, &g->samples[prompt], MAX_TOKENS, (prompt + (int)m) % 3 == 0 ? keep_some : NULL,
                        &random, &got);
@@ -173,7 +177,8 @@ static int try_together(rig *g, spec_lane *const *lanes, int first)
     int           wrong = 0;
     err           e     = {0};
     for (int i = 0; i < LANES; i++) {
-        size_t       m = (size_t)(first + i * 3) % COUNT(methods), w = (size_t)(first + i) % n_ways, reused;
+        size_t m = (size_t)(first + i * 3) % COUNT(methods), w = (size_t)(first + i) % n_ways, reused;
+        if (!usable(m)) m = (size_t)i;
         lane_options o  = options(w, first + i, 0, &methods[m].spec);
         o.n_top         = -1;
         r[i]            = (runner){.lane = lanes[i]};
@@ -221,7 +226,7 @@ static bool print_table(int n_prompts, int n_together, int wrong_together)
     for (size_t w = 0; w < n_ways; w++) printf("  %18s", ways[w].name);
     printf("   (acceptance length)\n");
     for (size_t m = 0; m < COUNT(methods); m++) {
-        ok = print_method(m) && ok;
+        if (usable(m)) ok = print_method(m) && ok;
         for (size_t w = 0; w < n_ways; w++) n += cells[m][w].tokens;
     }
     printf("%d groups of %d lanes together: %d answers wrong\n", n_together, LANES, wrong_together);
@@ -242,10 +247,11 @@ static bool run_types(int n_prompts, long enough, cache_types types, sparse_para
     char       text[CACHE_TYPES_TEXT];
     memset(cells, 0, sizeof cells);
     known = rig_oracle_new(model);
-    rig_open(&g, &(rig_options){.model    = model->model,
-                                .drafters = {model->drafters[0], model->drafters[1]},
-                                .oracle   = known,
-                                .n_vocab  = model->random ? 512 : 0,
+    rig_open(&g, &(rig_options){.model      = model->model,
+                                .drafters   = {model->drafters[0], model->drafters[1]},
+                                .n_drafters = model->drafters[1] ? 2 : 1,
+                                .oracle     = known,
+                                .n_vocab    = model->random ? 512 : 0,
                                 .loop = {.n_ctx = 1024, .max_lanes = LANES, .kv_type = {types, types, types, sparse}}});
     for (int i = 0; i < LANES; i++)
         if (!spec_lane_new(g.spec, &lanes[i], NULL)) exit(1);

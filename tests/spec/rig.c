@@ -32,13 +32,21 @@ static const rig_model models[] = {
      {"tests/golden/qwen35-dense-dflash", "tests/golden/qwen35-dense"},
      true},
     {"qwen35-moe", "tests/golden/qwen35-moe", {"tests/golden/qwen35-dense-dflash", "tests/golden/qwen35-moe"}, true},
+    {"qwen35-dspark",
+     "tests/golden/qwen35-dense",
+     {"tests/golden/qwen35-dense-dspark", "tests/golden/qwen35-dense"},
+     true},
+    {"gemma4-dspark", "tests/golden/gemma4-dense", {"tests/golden/gemma4-dense-dspark", NULL}, true},
+    {"gemma4-dflash2", "tests/golden/gemma4-dense", {"tests/golden/gemma4-dense-dflash2", NULL}, true},
 };
 
 const rig_model *rig_find_model(const char *name)
 {
     for (size_t i = 0; i < COUNT(models); i++)
         if (!strcmp(models[i].name, name)) return &models[i];
-    fprintf(stderr, "no model '%s': nano, qwen35-dense or qwen35-moe\n", name);
+    fprintf(stderr, "no model '%s', but", name);
+    for (size_t i = 0; i < COUNT(models); i++) fprintf(stderr, " %s", models[i].name);
+    fputc('\n', stderr);
     exit(2);
 }
 

@@ -18,8 +18,8 @@ typedef struct {
 /* A model to test. Drafters of random weights are never right, so an oracle replaces their draft tokens: most are right,
  * and in trees the second candidate often is where the first is wrong. */
 typedef struct {
-    const char *name, *model, *drafters[2];
-    bool        random; /* random weights */
+    const char *name, *model, *drafters[2]; /* the second NULL: there is one */
+    bool        random;                     /* random weights */
 } rig_model;
 const rig_model *rig_find_model(const char *name);       /* ends the program when there is none */
 oracle          *rig_oracle_new(const rig_model *m);     /* NULL unless the weights are random */
