@@ -145,23 +145,18 @@ static bool is_media(str name)
     return false;
 }
 
-/* The ordered output table of an assistant has names in GGUF, but no loader that takes it. */
-static bool is_ordered_head(str name) { return str_starts(name, "masked_embedding."); }
-
 static void report_left_out(const convert_plan *p)
 {
-    size_t n_media = 0, n_other = 0, n_ordered = 0;
+    size_t n_media = 0, n_other = 0;
     str    other = {0};
     for (size_t i = 0; i < tensor_count(p->cp->tensors); i++) {
         str name = tensor_at(p->cp->tensors, i)->name;
         if (p->used[i]) continue;
         n_media += is_media(name);
-        n_ordered += is_ordered_head(name);
-        if (is_media(name) || is_ordered_head(name)) continue;
+        if (is_media(name)) continue;
         if (!n_other++) other = name;
     }
     if (n_media) log_event(LOG_WARN, "convert", "%zu tensors for images and sound are left out", n_media);
-    if (n_ordered) log_event(LOG_WARN, "convert", "the ordered output table (masked_embedding) is left out");
     if (n_other)
         log_event(LOG_INFO, "convert", "%zu unused tensors are left out, the first is '%.*s'", n_other, STR_ARG(other));
 }

@@ -4,6 +4,7 @@
 #include "model/convert_plan.h"
 #include "model/gemma4.h"
 #include "model/gemma4_roles.h"
+#include "model/mtp.h"
 
 #include <math.h>
 
@@ -125,6 +126,40 @@ static bool put_assistant_layer(convert_plan *p, const gemma4_config *c, int l, 
     return true;
 }
 
+/* Puts the order of the tokens as 32-bit integers. */
+static bool put_order(convert_plan *p, const tensor *t, int n, err *e)
+{
+    int32_t *id = mem_try_n((size_t)n, sizeof *id);
+    if (!id) return err_set(e, ERR_UNAVAILABLE, "no memory for an order of %d tokens", n);
+    for (int i = 0; i < n; i++) {
+        int64_t v = tensor_int(t, (size_t)i);
+        id[i]     = v >= 0 && v < n ? (int32_t)v : -1; /* the reader refuses it */
+    }
+    gguf_put_array(p->w, MTP_ORDER_KEY, GGUF_I32, id, (size_t)n);
+    mem_free(id);
+    return true;
+}
+
+/* Puts the centroid head as keys of our own: llama.cpp refuses files with tensors that it does not know. */
+static bool put_ordered_head(convert_plan *p, const gemma4_config *c, err *e)
+{
+    const tensor *x     = tensor_find(p->cp->tensors, STR("masked_embedding.centroids.weight"));
+    const tensor *order = tensor_find(p->cp->tensors, STR("masked_embedding.token_ordering"));
+    int           chosen;
+    if (!hf_bool(p->cp->config, "use_ordered_embeddings")) return true;
+    if (!hf_int(p->cp->config, "centroid_intermediate_top_k", CONFIG_REQUIRED, 1, 1 << 20, &chosen, e)) return false;
+    if (!x || x->dim[0] != c->n_embd || x->dim[1] < 1 || x->dim[1] > c->n_vocab || x->dim[2] != 1 ||
+        (x->type != QUANT_BF16 && x->type != QUANT_F32))
+        return err_set(e, ERR_FORMAT, "'masked_embedding.centroids.weight' is not a matrix of width %d, bf16 or f32",
+                       c->n_embd);
+    if (!order || !tensor_is_ints(order, c->n_vocab))
+        return err_set(e, ERR_FORMAT, "'masked_embedding.token_ordering' is not a list of %d integers", c->n_vocab);
+    gguf_put_array(p->w, MTP_CENTROIDS_KEY, x->type == QUANT_BF16 ? GGUF_U16 : GGUF_F32, x->data,
+                   (size_t)(x->dim[0] * x->dim[1]));
+    gguf_put_u32(p->w, MTP_CHOSEN_KEY, (uint32_t)chosen);
+    return plan_use(p, x) && plan_use(p, order) && put_order(p, order, c->n_vocab, e);
+}
+
 bool plan_assistant(convert_plan *p, err *e)
 {
     gemma4_config c;
@@ -142,5 +177,5 @@ bool plan_assistant(convert_plan *p, err *e)
         return false;
     for (int l = 0; l < c.n_layers; l++)
         if (!put_assistant_layer(p, &c, l, e)) return false;
-    return true;
+    return put_ordered_head(p, &c, e);
 }

@@ -72,9 +72,48 @@ typedef struct {
     draft_picker  pick;
     owned         own;
     bool          keep_rows;
+    tensor        file_centroids, file_order; /* those of a GGUF file, which are metadata */
 } mtp;
 
 /* --- what the file says, and whether it fits the target -----------------------------------------*/
+static bool check_clusters(const mtp *m, err *e)
+{
+    if (m->n_chosen > m->n_clusters)
+        return err_set(e, ERR_FORMAT, "centroid_intermediate_top_k is %d of %d centroids", m->n_chosen, m->n_clusters);
+    if (m->c.n_vocab % m->n_clusters)
+        return err_set(e, ERR_FORMAT, "%d tokens cannot be shared evenly by %d centroids", m->c.n_vocab, m->n_clusters);
+    return true;
+}
+
+/* Reads the centroid head of a GGUF file, which is metadata of our own: other readers refuse unknown tensors, but
+ * ignore unknown keys. 16-bit integers are the bits of bf16 numbers. */
+static bool read_ordered(mtp *m, const gguf *g, err *e)
+{
+    const gguf_value *c = gguf_find(g, MTP_CENTROIDS_KEY), *order = gguf_find(g, MTP_ORDER_KEY);
+    int64_t           d = m->c.n_embd, chosen = 0;
+    if (!c && !order) return true;
+    bool listed = c && c->type == GGUF_ARRAY && (c->item == GGUF_U16 || c->item == GGUF_F32) && c->n >= (uint64_t)d &&
+                  c->n % (uint64_t)d == 0 && c->n / (uint64_t)d <= MAX_CLUSTERS;
+    if (!listed || !order || order->type != GGUF_ARRAY || order->item != GGUF_I32 ||
+        order->n != (uint64_t)m->c.n_vocab || !gguf_int(gguf_find(g, MTP_CHOSEN_KEY), &chosen))
+        return err_set(e, ERR_FORMAT, "the keys %s, %s and %s do not match %d tokens of width %d", MTP_CENTROIDS_KEY,
+                       MTP_ORDER_KEY, MTP_CHOSEN_KEY, m->c.n_vocab, m->c.n_embd);
+    m->n_clusters     = (int)(c->n / (uint64_t)d);
+    m->file_centroids = (tensor){.name   = str_of(MTP_CENTROIDS_KEY),
+                                 .type   = c->item == GGUF_U16 ? QUANT_BF16 : QUANT_F32,
+                                 .n_dims = 2,
+                                 .dim    = {d, m->n_clusters, 1, 1},
+                                 .data   = c->data,
+                                 .bytes  = gguf_value_bytes(c)};
+    m->file_order     = (tensor){.name   = str_of(MTP_ORDER_KEY),
+                                 .type   = QUANT_I32,
+                                 .n_dims = 1,
+                                 .dim    = {m->c.n_vocab, 1, 1, 1},
+                                 .data   = order->data,
+                                 .bytes  = gguf_value_bytes(order)};
+    return config_int(MTP_CHOSEN_KEY, chosen, 1, MAX_CHOSEN, &m->n_chosen, e) && check_clusters(m, e);
+}
+
 static bool read_gguf(mtp *m, const checkpoint *cp, err *e)
 {
     static const char key[] = "gemma4-assistant.embedding_length_out";
@@ -82,7 +121,7 @@ static bool read_gguf(mtp *m, const checkpoint *cp, err *e)
     int64_t           i;
     if (!v) return config_missing(key, e);
     if (!gguf_int(v, &i)) return err_set(e, ERR_FORMAT, "%s is not an integer", key);
-    return config_int(key, i, 8, 1 << 20, &m->n_target, e);
+    return config_int(key, i, 8, 1 << 20, &m->n_target, e) && read_ordered(m, cp->gguf, e);
 }
 
 static bool read_hf(mtp *m, const json_value *o, err *e)
@@ -92,11 +131,7 @@ static bool read_hf(mtp *m, const json_value *o, err *e)
     if (!hf_int(o, "num_centroids", CONFIG_REQUIRED, 1, MAX_CLUSTERS, &m->n_clusters, e) ||
         !hf_int(o, "centroid_intermediate_top_k", CONFIG_REQUIRED, 1, MAX_CHOSEN, &m->n_chosen, e))
         return false;
-    if (m->n_chosen > m->n_clusters)
-        return err_set(e, ERR_FORMAT, "centroid_intermediate_top_k is %d of %d centroids", m->n_chosen, m->n_clusters);
-    if (m->c.n_vocab % m->n_clusters)
-        return err_set(e, ERR_FORMAT, "%d tokens cannot be shared evenly by %d centroids", m->c.n_vocab, m->n_clusters);
-    return true;
+    return check_clusters(m, e);
 }
 
 static bool read_config(mtp *m, const checkpoint *cp, err *e)
@@ -205,6 +240,19 @@ static bool load_ordered(loader *ld, const tensor *table, const int32_t *order, 
     return ok;
 }
 
+/* Finds the centroids and the order of the tokens: tensors of a directory, metadata of a GGUF file. */
+static bool find_ordered(const loader *ld, const tensor **centroids, const tensor **order, err *e)
+{
+    mtp *m = ld->m;
+    if (m->file_order.data) {
+        *centroids = &m->file_centroids;
+        *order     = &m->file_order;
+        return true;
+    }
+    return bind_require(&ld->g.b, "masked_embedding.centroids.weight", centroids, e) &&
+           bind_require(&ld->g.b, "masked_embedding.token_ordering", order, e);
+}
+
 static bool load_head(loader *ld, err *e)
 {
     mtp          *m = ld->m;
@@ -213,10 +261,8 @@ static bool load_head(loader *ld, err *e)
     int32_t      *ids;
     if (!role_require(&ld->g, ROLE_EMBED, 0, &table, e)) return false;
     if (!m->n_clusters) return bind_matrix(&ld->g.b, &m->head, table, d, V, 1, e);
-    if (!bind_check_shape(table, d, V, 1, e) ||
-        !bind_require(&ld->g.b, "masked_embedding.centroids.weight", &centroids, e) ||
-        !bind_matrix(&ld->g.b, &m->centroids, centroids, d, m->n_clusters, 1, e) ||
-        !bind_require(&ld->g.b, "masked_embedding.token_ordering", &order, e))
+    if (!bind_check_shape(table, d, V, 1, e) || !find_ordered(ld, &centroids, &order, e) ||
+        !bind_matrix(&ld->g.b, &m->centroids, centroids, d, m->n_clusters, 1, e))
         return false;
     if (!tensor_is_ints(order, V))
         return err_set(e, ERR_FORMAT, "'%.*s' is not a list of %d integers", STR_ARG(order->name), V);

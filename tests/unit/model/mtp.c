@@ -519,17 +519,56 @@ TEST(mtp_gguf_drafts_as_the_directory)
             draft_with(t, &g, converted(t, "gemma4-moe-assistant"), QUANT_F32, &b))
             CHECK(memcmp(&a, &b, sizeof a) == 0);
         close_rig(&g);
+        if (open_target(t, &g, golden_path("gemma4-ple"), device[i], cache_types_both(CACHE_F32)) &&
+            draft_with(t, &g, golden_path("gemma4-ple-assistant"), QUANT_F32, &a) &&
+            draft_with(t, &g, converted(t, "gemma4-ple-assistant"), QUANT_F32, &b))
+            CHECK(memcmp(&a, &b, sizeof a) == 0); /* with the centroid head */
+        close_rig(&g);
     }
 }
 
-/* A GGUF file has no centroids, so it gets the dense head: the same logits where both have one. */
+/* The file with one key changed to another name, so that it is not found. */
+static const char *without_key(test_case *t, const char *path, const char *key)
+{
+    static char other[512];
+    err         e = {0};
+    file_map    m;
+    snprintf(other, sizeof other, "%s/other.gguf", test_tmp_dir());
+    if (!CHECK_OK(file_map_open(&m, path, &e), e)) return path;
+    char *copy = xalloc(m.n), *at;
+    memcpy(copy, m.p, m.n);
+    at = memmem(copy, m.n, key, strlen(key));
+    if (CHECK(at != NULL)) at[0] = 'x';
+    test_tmp_file("other.gguf", copy, m.n);
+    mem_free(copy);
+    file_map_close(&m);
+    return other;
+}
+
+TEST(mtp_refuses_a_part_of_a_centroid_head)
+{
+    static const char *const key[] = {"tandem.ordered_head.centroids", "tandem.ordered_head.tokens",
+                                      "tandem.ordered_head.chosen"};
+    rig                      g;
+    err                      e   = {0};
+    drafter_options          opt = {.max_lanes = 1};
+    if (open_target(t, &g, golden_path("gemma4-ple"), "cpu", cache_types_both(CACHE_F32)))
+        for (size_t i = 0; i < COUNT(key); i++)
+            CHECK_FAILS(open_drafter(&g, without_key(t, converted(t, "gemma4-ple-assistant"), key[i]), &opt, &e), e,
+                        "do not match 512 tokens of width 64");
+    close_rig(&g);
+}
+
+/* A GGUF file without centroids gets the dense head: the same logits where both have one. */
 TEST(mtp_dense_head_agrees_with_the_ordered_one)
 {
-    rig     g;
-    drafted a, b;
+    rig         g;
+    drafted     a, b;
+    const char *path = without_key(t, converted(t, "gemma4-ple-assistant"), "tandem.ordered_head.centroids");
+    path             = without_key(t, path, "tandem.ordered_head.tokens");
     if (open_target(t, &g, golden_path("gemma4-ple"), "cpu", cache_types_both(CACHE_F32)) &&
         draft_with(t, &g, golden_path("gemma4-ple-assistant"), QUANT_F32, &a) &&
-        draft_with(t, &g, converted(t, "gemma4-ple-assistant"), QUANT_F32, &b)) {
+        draft_with(t, &g, path, QUANT_F32, &b)) {
         int   n_same = 0;
         float least  = INFINITY;
         for (int v = 0; v < 512; v++) least = fminf(least, a.logits[v]);
