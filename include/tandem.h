@@ -95,6 +95,7 @@ typedef struct {
     float         tree_temp;     /* above 1: wider trees; below 1: deeper trees */
     bool          no_chain_seed; /* trees need not contain the most likely chain */
     float         draft_noise;   /* temperature of drafting as a share of the request's */
+    int           draft_tail;    /* maximum tokens from the text itself that follow a chain of DFlash or MTP */
 } tandem_speculation;
 
 /* A setting of admission, queueing or speculation, such as "queue_max". docs/routing.md lists all of them. */

@@ -70,7 +70,9 @@ void generate_set_kv(tandem_options *o, const kv_types *types, kv_texts text);
     {.name = "tree-chain-seed", .kind = OPT_SWITCH, .dest = &(f).chain_seed, .arg = "on|off",                          \
      .help = "include the likeliest chain in a tree (default on)"},                                                    \
     {.name = "draft-noise", .kind = OPT_REAL, .dest = &(f).with.draft_noise, .arg = "R", .min = 0, .max = 1,           \
-     .help = "temperature of drafting as a share of --temp (default 0: the likeliest token)"}
+     .help = "temperature of drafting as a share of --temp (default 0: the likeliest token)"},                         \
+    {.name = "draft-tail", .kind = OPT_INT, .dest = &(f).with.draft_tail, .arg = "N", .min = 0, .max = DRAFT_MAX,      \
+     .help = "maximum of tokens from the text itself after a chain of dflash or mtp (default 0)"}
 #define OPT_GENERATE(f)                                                                                                \
     OPT_ENGINE((f).engine),                                                                                            \
     {.name = "max-tokens", .letter = 'n', .kind = OPT_INT, .dest = &(f).max_tokens, .arg = "N", .min = 0,              \

@@ -56,7 +56,9 @@ bool job_check_speculation(const tandem_speculation *s, err *e)
     return in_range("spec.method", s->method, TANDEM_SPEC_OFF, TANDEM_SPEC_AUTO, e) &&
            in_range("spec.draft_max", s->draft_max, 0, DRAFT_MAX, e) &&
            in_range("spec.tree_budget", s->tree_budget, 0, DRAFT_MAX, e) &&
-           in_range("spec.tree_temp", s->tree_temp, 0, 100, e) && in_range("spec.draft_noise", s->draft_noise, 0, 1, e);
+           in_range("spec.tree_temp", s->tree_temp, 0, 100, e) &&
+           in_range("spec.draft_noise", s->draft_noise, 0, 1, e) &&
+           in_range("spec.draft_tail", s->draft_tail, 0, DRAFT_MAX, e);
 }
 
 static int limited(int asked, int limit) { return limit && (!asked || asked > limit) ? limit : asked; }
@@ -133,7 +135,8 @@ spec_settings job_spec_settings(const tandem_speculation *s)
                            .tree_budget   = s->tree_budget,
                            .tree_temp     = s->tree_temp,
                            .no_chain_seed = s->no_chain_seed,
-                           .draft_noise   = s->draft_noise};
+                           .draft_noise   = s->draft_noise,
+                           .draft_tail    = s->draft_tail};
 }
 
 bool job_lane_options(lane_options *out, const target *model, const tandem_request *r, logit_bias *room, err *e)

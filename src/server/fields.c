@@ -157,6 +157,8 @@ static const field_info generate_rows[] = {
      "start a tree with the likeliest chain"},
     {"speculative.draft_noise", FIELD_REAL, FIELD_ANSWERS, 0, 1, NAN, AT(draft_noise),
      "share of the temperature for draft tokens"},
+    {"speculative.draft_tail", FIELD_INT,   FIELD_ANSWERS, 0, TANDEM_MAX_DRAFT, -1, AT(draft_tail),
+     "tokens of the text itself after a draft"},
     {"cache_salt",            FIELD_STRING, FIELD_ANSWERS, 1, 256, 0, AT(cache_salt),
      "prefixes are shared only where it is the same"},
     {"session",               FIELD_STRING, FIELD_ANSWERS, 1, TANDEM_SESSION_NAME, 0, AT(session),

@@ -93,7 +93,7 @@ typedef struct {
     const json_value *speculative;
     str               spec_method;
     int               spec_enabled, chain_seed;
-    int64_t           draft_max, tree_budget;
+    int64_t           draft_max, tree_budget, draft_tail;
     double            tree_temp, draft_noise;
 
     chat_fields      chat;

@@ -78,6 +78,7 @@ static void put_speculation(json_writer *w, const tandem_speculation *s)
     json_member_real(w, "speculative.tree_temp", (double)s->tree_temp);
     json_member_bool(w, "speculative.chain_seed", !s->no_chain_seed);
     json_member_real(w, "speculative.draft_noise", (double)s->draft_noise);
+    json_member_int(w, "speculative.draft_tail", s->draft_tail);
 }
 
 static void put_settings(json_writer *w, const server_choice *c)

@@ -281,6 +281,7 @@ static bool read_speculative(server_request *r, server_error *why)
     if (r->f.tree_temp > 0) s->tree_temp = (float)r->f.tree_temp;
     if (r->f.chain_seed >= 0) s->no_chain_seed = !r->f.chain_seed;
     if (!isnan(r->f.draft_noise)) s->draft_noise = (float)r->f.draft_noise;
+    if (r->f.draft_tail >= 0) s->draft_tail = (int)r->f.draft_tail;
     return true;
 }
 

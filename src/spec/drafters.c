@@ -246,7 +246,8 @@ static void take_drafter(spec_lane *l, drafter_kind i)
     draft_slot *k   = &l->s->slots[i];
     err         why = {0};
     l->uses[i]      = false;
-    if (!is_requested(l->opt.spec.method, i) || !k->given || k->failed || k->parked) return;
+    bool tail       = i == DRAFTER_NGRAM && l->opt.spec.draft_tail > 0 && l->opt.spec.method != SPEC_OFF;
+    if ((!is_requested(l->opt.spec.method, i) && !tail) || !k->given || k->failed || k->parked) return;
     bool opened = !k->d;
     if (opened && !open_slot(l->s, k, &why)) {
         k->failed = true;

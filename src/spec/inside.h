@@ -117,6 +117,10 @@ struct spec_lane {
     int        room; /* maximum draft tokens in a row */
     draft_job  job;
     draft_tree tree;
+    int        max_tail;           /* maximum tokens of the tail (tail.c) */
+    int        n_drafted;          /* rows of the tree without anchor and tail */
+    int        n_tail;             /* rows of the tail; the last of the tree, unless a grammar removed some */
+    survival   tail_record;        /* acceptance of tails, after drafts that were accepted completely */
     int32_t    shadow[SHADOW_MAX]; /* draft tokens of n-grams, used or not, to measure their acceptance */
     int        n_shadow;
     int32_t    shadow_at;          /* length of the text that they follow; 0: not drafted yet */
@@ -193,6 +197,18 @@ dev  lane_device_tokens(const spec_lane *l); /* where its draft tokens are on th
 /* After the step: reads the draft tokens that stayed on the device, records the costs of drafts, calls on_round, and
  * returns the seconds that drafting took. */
 double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes);
+
+/* tail.c */
+/* Returns how many tokens of the text may follow the plan's draft, in a step with room for room_rows draft tokens. */
+int lane_tail_room(const spec_lane *l, int room_rows);
+/* Returns whether the host needs the draft tokens before the step. alone: the lane is alone in it. */
+bool lane_waits_for_draft(const spec_lane *l, bool alone);
+/* Adds the tail to a tree that is a chain of the draft. */
+void lane_add_tail(spec_lane *l);
+/* With auto, removes the rows at the end of a chain that are not worth their cost. The lane is alone in the step. */
+void lane_end_chain(spec_lane *l);
+/* Return the draft tokens in a row that are the plan's, and how many of them were accepted; records the tail. */
+int lane_judged(spec_lane *l, int *right);
 
 /* Returns whether the tree consists of tokens that the grammar forces. */
 static inline bool lane_draft_is_forced(const spec_lane *l) { return l->plan.method == SPEC_GRAMMAR; }

@@ -70,6 +70,7 @@ static void set_options(spec_lane *l, const lane_request *r)
     l->shadow_at   = 0;
     l->n_shadow    = 0;
     l->n_scored    = 0;
+    l->tail_record = (survival){0};
 }
 
 static void set_text(spec_lane *l, const lane_request *r)

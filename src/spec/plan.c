@@ -114,7 +114,8 @@ dev lane_device_tokens(const spec_lane *l)
     return dev_at(l->s->device_tokens, (size_t)l->index * DRAFT_MAX * sizeof(int32_t));
 }
 
-static void plan_job(spec_lane *l)
+/* alone: the lane is alone in the step. */
+static void plan_job(spec_lane *l, bool alone)
 {
     drafter_kind k = spec_method_drafter(l->plan.method);
     if (l->plan.method == SPEC_TREE) {
@@ -122,7 +123,7 @@ static void plan_job(spec_lane *l)
         l->job.n_top = min_int(l->plan.n, DRAFT_TOP_MAX);
     } else {
         fill_job(l, k, l->plan.n);
-        if (!l->counting && !l->guide) l->job.device_tokens = lane_device_tokens(l);
+        if (!l->counting && !l->guide && !lane_waits_for_draft(l, alone)) l->job.device_tokens = lane_device_tokens(l);
     }
 }
 
@@ -142,7 +143,7 @@ static void run_jobs(spec *s, drafter_kind k, spec_lane *const *lanes, int n)
         }
 }
 
-static void grow_tree(spec_lane *l)
+static void grow_tree(spec_lane *l, bool alone)
 {
     const draft_job *j = &l->job;
     l->later           = j->later && j->n > 0;
@@ -150,8 +151,11 @@ static void grow_tree(spec_lane *l)
     if (l->plan.method == SPEC_TREE)
         tree_add_best(&l->tree, (const token_logprob(*)[DRAFT_TOP_MAX])j->top, j->n, j->n_top, l->plan.n,
                       !l->opt.spec.no_chain_seed);
-    else
+    else {
         tree_add_chain(&l->tree, j->token, min_int(j->n, l->plan.n));
+        lane_add_tail(l);
+        if (alone) lane_end_chain(l);
+    }
 }
 
 static bool drafts_with(const spec_lane *l, drafter_kind k)
@@ -170,18 +174,21 @@ static void draft_with(spec *s, drafter_kind k, spec_lane *const *lanes, int n_l
     o->mark(s->t->q, 2 * k);
     for (int i = 0; i < n; i++) {
         assert(some[i]->uses[k]);
-        plan_job(some[i]);
+        plan_job(some[i], n_lanes == 1);
     }
     run_jobs(s, k, some, n);
     o->mark(s->t->q, 2 * k + 1);
-    for (int i = 0; i < n; i++) grow_tree(some[i]);
+    for (int i = 0; i < n; i++) grow_tree(some[i], n_lanes == 1);
 }
 
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes)
 {
     _Static_assert(2 * DRAFTER_KINDS <= QUEUE_MARKS, "one mark before and one after each");
     s->n_later = 0;
-    for (int i = 0; i < n_lanes; i++) tree_start(&lanes[i]->tree, lanes[i]->text[lanes[i]->n_text - 1]);
+    for (int i = 0; i < n_lanes; i++) {
+        tree_start(&lanes[i]->tree, lanes[i]->text[lanes[i]->n_text - 1]);
+        lanes[i]->n_tail = 0;
+    }
     for (int k = 0; k < DRAFTER_KINDS; k++) draft_with(s, (drafter_kind)k, lanes, n_lanes);
     for (int i = 0; i < n_lanes; i++) lane_guide_tree(lanes[i]);
 }

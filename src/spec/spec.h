@@ -41,6 +41,7 @@ typedef struct {
     float tree_temp;     /* flattens (above 1) or sharpens (below 1) the drafter's candidates; default 1 */
     bool  no_chain_seed; /* trees need not contain the drafter's likeliest chain (tree_add_best) */
     float draft_noise;   /* draft temperature as a share of the target's; 0: the likeliest tokens */
+    int   draft_tail;    /* maximum tokens from the text itself that follow a chain of DFlash or MTP; default 0 */
 } spec_settings;
 
 /* Options that decide a lane's text, and how it is drafted. */

@@ -24,6 +24,7 @@ static void plan_chunk(const spec_part *t, int rows, int kept)
     int        pending = spec_lane_pending(l);
     l->n_chunk         = media_chunk(l, min_int(pending, t->max_rows > 0 ? min_int(rows, t->max_rows) : rows));
     l->plan            = (spec_plan){.method = SPEC_OFF};
+    l->max_tail        = 0;
     l->first_want      = l->n_chunk == pending ? 0 : -1;
     l->out.n           = 0;
     l->later           = false;
@@ -206,7 +207,8 @@ static int plan_draft(const spec_part *t, int rows)
     if (!spec_lane_can_draft(l)) return 0;
     l->plan = lane_fit_plan(l, &t->plan, rows);
     lane_guide_plan(l, rows);
-    return l->plan.n;
+    l->max_tail = lane_tail_room(l, rows);
+    return l->plan.n + l->max_tail;
 }
 
 /* Divides the rows of the step. Every lane gets at least one row, then prompts get rows in the order of the lanes.
@@ -230,7 +232,7 @@ static void plan_lanes(spec *s, const spec_part *parts, int n_parts, spec_lane *
     if (all <= rows_left) return;
     choice_share_rows(n_draft, n_parts, rows_left);
     for (int i = 0; i < n_parts; i++)
-        if (n_draft[i] < lanes[i]->plan.n) plan_draft(&parts[i], n_draft[i]);
+        if (n_draft[i] < lanes[i]->plan.n + lanes[i]->max_tail) plan_draft(&parts[i], n_draft[i]);
 }
 
 /* Records the cost of a step, unless it has prompt chunks: they say little about steps without. */
@@ -316,8 +318,12 @@ static void count_round(spec_lane *l, int n_keep)
     st->rounds_by_method[l->plan.method]++;
     st->drafted += l->tree.n - 1;
     st->accepted += right;
-    st->drafted_by_method[l->plan.method] += l->tree.n - 1;
-    st->accepted_by_method[l->plan.method] += right;
+    int tail = l->n_tail ? max_int(l->tree.n - 1 - l->n_drafted, 0) : 0; /* drafted by n-grams */
+    int late = l->n_tail ? max_int(right - l->n_drafted, 0) : 0;
+    st->drafted_by_method[l->plan.method] += l->tree.n - 1 - tail;
+    st->accepted_by_method[l->plan.method] += right - late;
+    st->drafted_by_method[SPEC_NGRAM] += tail;
+    st->accepted_by_method[SPEC_NGRAM] += late;
     st->tokens += n_keep;
     for (int i = 0; i < depth; i++) st->tried_at[i]++;
     for (int i = 0; i < right; i++) st->right_at[i]++;
@@ -327,10 +333,12 @@ static void count_round(spec_lane *l, int n_keep)
 static void note_outcome(spec_lane *l)
 {
     const spec_out *out = &l->out;
+    int             right, judged = lane_judged(l, &right);
     if (l->opt.spec.method != SPEC_AUTO || lane_draft_is_forced(l)) return;
-    policy_note(&l->policy, &l->s->cost, &l->plan, tree_depth(&l->tree), l->n_path - 1);
+    policy_note(&l->policy, &l->s->cost, &l->plan, judged, right);
     if (l->n_shadow == 0 || l->plan.method == SPEC_NGRAM) return;
-    int right = 0, judged = min_int(l->n_shadow, out->n);
+    right  = 0;
+    judged = min_int(l->n_shadow, out->n);
     while (right < judged && l->shadow[right] == out->token[right]) right++;
     policy_note_idle(&l->policy, SPEC_NGRAM, right < judged ? l->n_shadow : judged, right);
 }

@@ -32,7 +32,10 @@ static const struct {
     {"mtp 1", {.method = SPEC_MTP, .draft_max = 1}},
     {"mtp 3", {.method = SPEC_MTP, .draft_max = 3}},
     {"mtp 7", {.method = SPEC_MTP, .draft_max = 7}},
+    {"dflash + 8", {.method = SPEC_DFLASH, .draft_tail = 8}},
+    {"mtp + 20", {.method = SPEC_MTP, .draft_tail = 20}},
     {"ngram", {.method = SPEC_NGRAM}},
+    {"auto + 16", {.method = SPEC_AUTO, .draft_tail = 16}},
     {"auto", {.method = SPEC_AUTO}},
 };
 

@@ -106,14 +106,15 @@ TEST(job_options_are_those_of_the_request)
                                                .tree_budget   = 11,
                                                .tree_temp     = 2,
                                                .no_chain_seed = true,
-                                               .draft_noise   = 0.5f};
+                                               .draft_noise   = 0.5f,
+                                               .draft_tail    = 7};
     if (!CHECK_OK(job_lane_options(&o, &model, &r, room, &e), e)) return;
     CHECK(o.params.temp == 1.5f && o.params.top_p == 0.75f && o.params.min_p == 0.0625f && o.params.top_k == 33);
     CHECK(o.params.seed == 99);
     CHECK(o.penalty.repeat == 1.25f && o.penalty.presence == 0.5f && o.penalty.frequency == -0.5f && o.n_top == 3);
     spec_settings back = o.spec;
     CHECK(back.method == (int)r.spec.method && back.draft_max == 5 && back.tree_budget == 11 && back.tree_temp == 2 &&
-          back.no_chain_seed && back.draft_noise == 0.5f);
+          back.no_chain_seed && back.draft_noise == 0.5f && back.draft_tail == 7);
     r.choice = 1;
     if (CHECK_OK(job_lane_options(&o, &model, &r, room, &e), e)) CHECK(o.params.seed != 99); /* another answer */
 }
@@ -149,6 +150,7 @@ TEST(job_limits_of_numbers)
     LIMITS(spec.tree_budget, 0, DRAFT_MAX, 1);
     LIMITS(spec.tree_temp, 0, 100, 0.01);
     LIMITS(spec.draft_noise, 0, 1, 0.001);
+    LIMITS(spec.draft_tail, 0, DRAFT_MAX, 1);
     job_request_init(&r, &model);
     r.spec.method = (tandem_method)(TANDEM_SPEC_AUTO + 1);
     CHECK_FAILS(job_lane_options(&o, &model, &r, room, &e), e, "spec.method");
@@ -550,21 +552,21 @@ TEST(job_speculation_has_limits)
     static const struct {
         tandem_speculation limit, ask, want;
     } c[] = {
-        {{TANDEM_SPEC_AUTO, 0, 0, 0, false, 0},
-         {TANDEM_SPEC_TREE, 9, 40, 2, true, 1},
-         {TANDEM_SPEC_TREE, 9, 40, 2, true, 1}},
-        {{TANDEM_SPEC_AUTO, 4, 8, 3, true, 1},
-         {TANDEM_SPEC_AUTO, 0, 0, 0, false, 0},
-         {TANDEM_SPEC_AUTO, 4, 8, 0, false, 0}},
-        {{TANDEM_SPEC_MTP, 4, 8, 3, true, 1},
-         {TANDEM_SPEC_DFLASH, 3, 9, 2, false, 0},
-         {TANDEM_SPEC_MTP, 3, 8, 2, false, 0}},
-        {{TANDEM_SPEC_MTP, 4, 0, 0, false, 0},
-         {TANDEM_SPEC_OFF, 5, 9, 2, true, 0},
-         {TANDEM_SPEC_OFF, 4, 9, 2, true, 0}},
-        {{TANDEM_SPEC_OFF, 0, 0, 0, false, 0},
-         {TANDEM_SPEC_AUTO, 5, 0, 0, true, 0},
-         {TANDEM_SPEC_OFF, 5, 0, 0, true, 0}},
+        {{TANDEM_SPEC_AUTO, 0, 0, 0, false, 0, 0},
+         {TANDEM_SPEC_TREE, 9, 40, 2, true, 1, 0},
+         {TANDEM_SPEC_TREE, 9, 40, 2, true, 1, 0}},
+        {{TANDEM_SPEC_AUTO, 4, 8, 3, true, 1, 0},
+         {TANDEM_SPEC_AUTO, 0, 0, 0, false, 0, 0},
+         {TANDEM_SPEC_AUTO, 4, 8, 0, false, 0, 0}},
+        {{TANDEM_SPEC_MTP, 4, 8, 3, true, 1, 0},
+         {TANDEM_SPEC_DFLASH, 3, 9, 2, false, 0, 0},
+         {TANDEM_SPEC_MTP, 3, 8, 2, false, 0, 0}},
+        {{TANDEM_SPEC_MTP, 4, 0, 0, false, 0, 0},
+         {TANDEM_SPEC_OFF, 5, 9, 2, true, 0, 0},
+         {TANDEM_SPEC_OFF, 4, 9, 2, true, 0, 0}},
+        {{TANDEM_SPEC_OFF, 0, 0, 0, false, 0, 0},
+         {TANDEM_SPEC_AUTO, 5, 0, 0, true, 0, 0},
+         {TANDEM_SPEC_OFF, 5, 0, 0, true, 0, 0}},
     };
     workshop w;
     if (!open_workshop(t, &w)) return;

@@ -213,10 +213,10 @@ TEST(request_speculation)
     const tandem_speculation *s =
         &ask(&x, FIELD_TEXT,
              TEXT(",\"speculative\":{\"draft_max\":5,\"tree_budget\":6,\"tree_temp\":1.5,\"chain_seed\":false,"
-                  "\"draft_noise\":0.5}"))
+                  "\"draft_noise\":0.5,\"draft_tail\":9}"))
              ->spec;
     CHECK(s->method == TANDEM_SPEC_AUTO && s->draft_max == 5 && s->tree_budget == 6 && s->tree_temp == 1.5f &&
-          s->no_chain_seed && s->draft_noise == 0.5f);
+          s->no_chain_seed && s->draft_noise == 0.5f && s->draft_tail == 9);
     request_forget(&x.r);
     CHECK(!ask(&x, FIELD_TEXT, TEXT(",\"speculative\":{}"))->spec.no_chain_seed);
     request_forget(&x.r);

@@ -83,7 +83,8 @@ static void random_method(mix *g, spec_settings *s)
                          .tree_budget   = below(g, 2) ? 1 + below(g, DRAFT_MAX) : 0,
                          .tree_temp     = below(g, 2) ? 0.5f + (float)below(g, 3) : 0,
                          .no_chain_seed = below(g, 2),
-                         .draft_noise   = (float)below(g, 3) / 2};
+                         .draft_noise   = (float)below(g, 3) / 2,
+                         .draft_tail    = below(g, 2) ? below(g, 30) : 0};
 }
 
 /* A part of the lane's last text with something new behind it, or a fresh prompt. */
