@@ -72,7 +72,7 @@ typedef struct {
     draft_picker  pick;
     owned         own;
     bool          keep_rows;
-    tensor        file_centroids, file_order; /* those of a GGUF file, which are metadata */
+    tensor        file_centroids, file_order; /* in a GGUF file, where they are metadata */
 } mtp;
 
 /* --- what the file says, and whether it fits the target -----------------------------------------*/

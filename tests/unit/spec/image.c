@@ -16,6 +16,13 @@ static void make_prompt(void)
     for (int i = 0; i < PROMPT; i++) prompt[i] = i < RIG_PROMPT ? rig_prompt[i] : 280 + i * 37 % 200;
 }
 
+typedef struct {
+    const char *model, *drafters[2];
+} rig_files;
+static const rig_files nano    = {"models/nano/target.gguf", {"models/nano/dflash.gguf", "models/nano/mtp.gguf"}};
+static const rig_files dspark  = {"tests/golden/gemma4-dense", {"tests/golden/gemma4-dense-dspark", NULL}};
+static const rig_files dflash2 = {"tests/golden/gemma4-dense", {"tests/golden/gemma4-dense-dflash2", NULL}};
+
 static const spec_options common = {
     .n_ctx = CTX, .max_lanes = 1, .kv_type = KV_TYPES_ALL(CACHE_F16), .fingerprint = "x"};
 
@@ -88,13 +95,15 @@ static bool through_file(test_case *t, kv_export *x, pack *out)
 static const int methods[] = {SPEC_OFF, SPEC_DFLASH, SPEC_TREE, SPEC_MTP, SPEC_NGRAM, SPEC_AUTO};
 
 /* Two images of one prompt, made by one engine, let another one continue as if it had run the prompt. */
-static void check_methods(test_case *t, const spec_options *o)
+static void check_methods(test_case *t, const spec_options *o, const rig_files *f)
 {
     enum { CUT = 64, END = (PROMPT - 1) / KV_PAGE * KV_PAGE };
     spec_rig a, b;
     make_prompt();
-    bool ok = spec_rig_open(t, &a, o, true) & spec_rig_open(t, &b, o, true);
+    for (int i = 0; i < PROMPT && f != &nano; i++) prompt[i] %= 512;
+    bool ok = spec_rig_open_of(t, &a, o, f->model, f->drafters) & spec_rig_open_of(t, &b, o, f->model, f->drafters);
     for (size_t m = 0; ok && m < COUNT(methods); m++) {
+        if (methods[m] == SPEC_MTP && !f->drafters[1]) continue;
         if (!test_full() && methods[m] != SPEC_DFLASH && methods[m] != SPEC_MTP) continue;
         answer cold, warm, back;
         pack   image[2] = {0};
@@ -127,7 +136,42 @@ static void check_methods(test_case *t, const spec_options *o)
     spec_rig_close(&b);
 }
 
-TEST(spec_continues_from_an_image_with_every_method) { check_methods(t, &common); }
+TEST(spec_continues_from_an_image_with_every_method) { check_methods(t, &common, &nano); }
+TEST(spec_continues_from_an_image_with_dspark) { check_methods(t, &common, &dspark); }
+TEST(spec_continues_from_an_image_with_dflash2) { check_methods(t, &common, &dflash2); }
+
+/* A drafter that is parked in the middle of a response starts a new context afterwards; the text stays. */
+TEST(spec_parks_dspark_and_dflash2)
+{
+    static const rig_files *const all[] = {&dspark, &dflash2};
+    for (size_t k = 0; k < COUNT(all); k++) {
+        spec_rig g;
+        answer   plain;
+        err      e      = {0};
+        size_t   reused = 0;
+        make_prompt();
+        for (int i = 0; i < PROMPT; i++) prompt[i] %= 512;
+        if (spec_rig_open_of(t, &g, &common, all[k]->model, all[k]->drafters)) {
+            lane_request r = {
+                .opt = spec_rig_options(SPEC_DFLASH), .prompt = prompt, .n_prompt = PROMPT, .max_new = ANSWER};
+            ask(t, g.l[0], SPEC_OFF, NULL, 0, &plain);
+            CHECK_OK(spec_lane_begin(g.l[0], &r, &reused, &e), e);
+            int64_t drafted[3] = {0};
+            for (int n = 0, round = 0; n < ANSWER; round++) {
+                if (round == 6) CHECK_OK(spec_park(g.s, SPEC_DFLASH, &e), e);
+                if (round == 12) CHECK_OK(spec_unpark(g.s, SPEC_DFLASH, &e), e);
+                spec_lane_limit(g.l[0], ANSWER - n);
+                if (!CHECK_OK(spec_step_alone(g.s, g.l, 1, &e), e)) break;
+                const spec_out *x = spec_lane_out(g.l[0]);
+                for (int i = 0; i < x->n; i++) CHECK_INT(x->token[i], plain.token[n++]);
+                drafted[round < 6 ? 0 : round < 12 ? 1 : 2] += x->n_draft;
+                spec_lane_keep(g.l[0], x->n);
+            }
+            CHECK(drafted[0] > 0 && drafted[1] == 0 && drafted[2] > 0);
+        }
+        spec_rig_close(&g);
+    }
+}
 
 TEST_LONG(spec_continues_from_an_image_with_every_kv_type)
 {
@@ -135,7 +179,7 @@ TEST_LONG(spec_continues_from_an_image_with_every_kv_type)
     for (size_t i = 0; i < COUNT(types); i++) {
         spec_options o = common;
         o.kv_type      = kv_types_default(types[i]);
-        check_methods(t, &o);
+        check_methods(t, &o, &nano);
     }
 }
 

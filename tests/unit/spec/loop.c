@@ -763,11 +763,11 @@ TEST(spec_parks_and_unparks)
             park_all(g.s);
             CHECK(!g.s->slots[DRAFTER_DFLASH].d && !g.s->slots[DRAFTER_MTP].d);
             if (i == 0) parked = in_use();
-            CHECK_NEAR((double)in_use(), (double)parked, 32768);
+            CHECK_NEAR((double)in_use(), (double)parked, 65536);
             if (i == 0) go_on(t, &g, 40, &a); /* plainly meanwhile */
             CHECK_OK(unpark_all(g.s, &e), e);
             if (i == 0) full = in_use();
-            CHECK_NEAR((double)in_use(), (double)full, 32768);
+            CHECK_NEAR((double)in_use(), (double)full, 65536);
         }
         CHECK_MSG(parked + 4000000 < full || parked == 0, "parked %zu bytes, open %zu", parked, full);
         int64_t before = a.stats.rounds;

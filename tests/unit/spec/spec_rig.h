@@ -15,6 +15,9 @@ typedef struct {
 
 /* Fails the test, and returns false, when something cannot be opened; spec_rig_close works then too. */
 bool spec_rig_open(test_case *t, spec_rig *g, const spec_options *o, bool with_drafters);
+/* The same with another model and its drafters; NULL: no more of them. */
+bool spec_rig_open_of(test_case *t, spec_rig *g, const spec_options *o, const char *model,
+                      const char *const drafters[2]);
 void spec_rig_close(spec_rig *g);
 /* Returns options without sampling noise, penalties and log-probabilities. */
 lane_options spec_rig_options(int method);
