@@ -19,7 +19,7 @@ static int prompt_budget(const share_limits *l, int n_running)
 typedef struct {
     const int *pending;
     int       *rows;
-    int        n, left; /* left: prompt rows that the step still has */
+    int        left;    /* prompt rows that the step still has */
     int        longest; /* prompts with more rows left sit out */
 } sharing;
 
@@ -46,7 +46,7 @@ int share_rows(const share_limits *l, const int *pending, int n, int *rows)
 {
     int n_running = 0, first = 0;
     for (int i = 0; i < n; i++) n_running += rows[i] = pending[i] == 1;
-    sharing x    = {pending, rows, n, prompt_budget(l, n_running), INT_MAX};
+    sharing x    = {pending, rows, prompt_budget(l, n_running), INT_MAX};
     int     half = x.left / 2, budget = x.left;
     if (l->rest && n_running) x.longest = half;
     while (first < n && !may_read(&x, first)) first++;
@@ -61,11 +61,11 @@ int share_rows(const share_limits *l, const int *pending, int n, int *rows)
 
 void share_note(share_pace *p, double took, int prompt_rows, int n_running, double row_s)
 {
+    if (n_running && !prompt_rows) p->plain_s = share_average(p->plain_s, took);
     if (!n_running) {
         p->debt_s = 0;
-    } else if (!prompt_rows) {
-        p->plain_s = share_average(p->plain_s, took);
-        p->debt_s  = fmax(p->debt_s - took, 0);
+    } else if (!prompt_rows || p->debt_s > 0) { /* in the second case with short prompts: they do not stop long ones */
+        p->debt_s = fmax(p->debt_s - took, 0);
     } else {
         double extra = fmax(fmin(took - p->plain_s, 2 * row_s * prompt_rows), 0); /* without what delayed the machine */
         p->debt_s    = fmax(p->debt_s + extra * (1 - SHARE_PROMPTS) / SHARE_PROMPTS - p->plain_s, 0);

@@ -95,7 +95,12 @@ TEST(share_prompts_take_their_part_of_the_time)
         CHECK_MSG(part <= SHARE_PROMPTS + 0.01 && part > (i ? 0.16 : 0.12), "chunks of %g s: %g", chunk[i], part);
     }
     share_pace p = {0};
+    int        n = 0;
     share_note(&p, 0.01, 0, 1, 1e-3);
+    for (share_note(&p, 0.11, 100, 1, 1e-3); p.debt_s > 0 && n < 1000; n++) /* short prompts in every step */
+        share_note(&p, 0.02, 10, 1, 1e-3);
+    CHECK_MSG(n > 10 && n < 50, "a long prompt rests for %d steps", n);
+    CHECK_NEAR(p.plain_s, 0.01, 1e-9);
     share_note(&p, 60, 10, 1, 1e-3); /* the machine slept: only what the rows should take counts */
     CHECK_NEAR(p.debt_s, 0.02 * 4 - 0.01, 1e-9);
     share_note(&p, 0.01, 10, 0, 1e-3); /* nobody decodes */
