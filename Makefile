@@ -93,7 +93,7 @@ KERNELS  := $(filter-out $(CPU_MAIN),$(wildcard src/ops/cpu/*.c))
 SOURCES  := $(filter-out src/cli/% src/bench/%,$(wildcard src/*/*.c src/ops/ref/*.c)) $(wildcard $(CPU_MAIN)) $(CUDA_C)
 CLI      := $(wildcard src/cli/*.c src/bench/*.c)
 # What sees no command line: the unit tests have it too.
-BENCH    := $(addprefix src/bench/,cells.c experts.c oracle.c shape.c)
+BENCH    := $(addprefix src/bench/,cells.c experts.c oracle.c shape.c shape_tok.c)
 NANO     := $(wildcard models/nano/*.gguf)
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -187,6 +187,12 @@ $(BUILD)/obj/src/spec/image.o: CFLAGS += -DTANDEM_ARITHMETIC='"$(ARITHMETIC)"'
 $(BUILD)/obj/src/spec/image.o: $(BUILD)/arithmetic.is
 $(BUILD)/arithmetic.is: FORCE
 	@mkdir -p $(@D); echo '$(ARITHMETIC)' | cmp -s - $@ || echo '$(ARITHMETIC)' > $@
+# Results of benchmarks name the commit; a + follows where tracked files were changed.
+COMMIT    := $(shell git describe --always --exclude='*' --abbrev=12 --dirty=+ 2>/dev/null || echo unknown)
+$(BUILD)/obj/src/bench/provenance.o: CFLAGS += -DTANDEM_COMMIT='"$(COMMIT)"'
+$(BUILD)/obj/src/bench/provenance.o: $(BUILD)/commit.is
+$(BUILD)/commit.is: FORCE
+	@mkdir -p $(@D); echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
 $(BUILD)/cuda.is: FORCE
 	@mkdir -p $(@D); echo '$(CUDA)' | cmp -s - $@ || echo '$(CUDA)' > $@
 $(BUILD)/flags.is: FORCE

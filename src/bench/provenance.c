@@ -3,6 +3,7 @@
 #include "base/sha256.h"
 #include "figures/result.h"
 #include "gguf/checkpoint.h"
+#include "server/gpu.h"
 
 #include <stdio.h>
 
@@ -88,6 +89,32 @@ static void cpu_name(char *out, size_t cap)
     if (f) fclose(f);
 }
 
+static void put_known(json_writer *w, const char *key, double v)
+{
+    if (v >= 0) json_member_real(w, key, v);
+}
+
+/* The clocks and power states of the GPUs, right after they were measured. */
+static void put_gpus(json_writer *w)
+{
+    gpu_state s[GPU_MAX];
+    int       n = gpu_read(NULL, s);
+    json_key(w, "gpus");
+    json_begin_array(w);
+    for (int i = 0; i < n; i++) {
+        json_begin_object(w);
+        json_member_str(w, "name", s[i].name);
+        put_known(w, "sm_mhz", s[i].sm_mhz);
+        put_known(w, "memory_mhz", s[i].memory_mhz);
+        put_known(w, "power_state", s[i].power_state);
+        put_known(w, "power_w", s[i].power_w);
+        put_known(w, "power_limit_w", s[i].power_limit_w);
+        put_known(w, "temperature_c", s[i].temperature_c);
+        json_end(w);
+    }
+    json_end(w);
+}
+
 void provenance_put(const provenance *p, json_writer *w, const opened_model *g, const char *model, const kv_types *kv)
 {
     char       kv_text[KV_TYPES_TEXT];
@@ -97,6 +124,7 @@ void provenance_put(const provenance *p, json_writer *w, const opened_model *g, 
     json_key(w, "provenance");
     json_begin_object(w);
     json_member_str(w, "version", TANDEM_VERSION);
+    json_member_str(w, "commit", TANDEM_COMMIT);
     json_key(w, "command");
     json_put_str(w, buf_str(&p->command));
     json_member_str(w, "model", model);
@@ -111,6 +139,7 @@ void provenance_put(const provenance *p, json_writer *w, const opened_model *g, 
     json_member_str(w, "device", g->device.name);
     json_member_str(w, "device_name", g->device.what);
     json_member_str(w, "cpu", cpu);
+    if (!strcmp(o->name, "cuda")) put_gpus(w);
     json_member_int(w, "threads", o->n_threads);
     json_member_str(w, "kv", kv_types_text(kv, kv_text));
     json_end(w);

@@ -22,8 +22,9 @@ void provenance_command(provenance *p, const char *part, int argc, char **args);
 bool provenance_file(provenance *p, const char *path, bool hash, err *e);
 /* Adds the files of the model (NULL: it has none) and of the drafters, as provenance_file. */
 bool provenance_files(provenance *p, const char *model, const draft_options *d, bool hash, err *e);
-/* Writes the member "provenance" of the open object: version, command, files, and the layers, size, backend, device,
- * processor and threads of g, which must not be NULL. model, a name, and kv are written as given. */
+/* Writes the member "provenance" of the open object: version, commit, command, files, and the layers, size, backend,
+ * device, processor and threads of g, which must not be NULL; on a GPU also clocks and power states. model, a name, and
+ * kv are written as given. */
 void provenance_put(const provenance *p, json_writer *w, const opened_model *g, const char *model, const kv_types *kv);
 void provenance_deinit(provenance *p);
 #endif

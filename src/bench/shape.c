@@ -8,6 +8,8 @@
  * size is not a multiple of a row, so equal rows of a matrix are tens of thousands of rows apart. */
 #include "bench/shape.h"
 
+#include "bench/shape_tok.h"
+
 #include "base/mem.h"
 #include "gguf/gguf_write.h"
 #include "gguf/out_file.h"
@@ -523,9 +525,15 @@ static void put_gemma_tokens(gguf_writer *w, int n)
     mem_free(score);
 }
 
-static void put_tokens(gguf_writer *w, const dims *d)
+/* mask_id: that of a drafter; -1: none */
+static bool put_tokens(maker *m, const dims *d, int mask_id, err *e)
 {
-    (is_qwen(d) ? put_qwen_tokens : put_gemma_tokens)(w, d->n_vocab);
+    m->plan.n_vocab = d->n_vocab;
+    m->plan.mask_id = mask_id;
+    if (m->spec->tokenizer) return shape_put_tokenizer(&m->plan, m->spec->tokenizer, e);
+    (is_qwen(d) ? put_qwen_tokens : put_gemma_tokens)(m->plan.w, d->n_vocab);
+    if (mask_id >= 0) gguf_put_u32(m->plan.w, "tokenizer.ggml.mask_token_id", (uint32_t)mask_id);
+    return true;
 }
 
 static void put_general(maker *m, const char *arch, const char *name)
@@ -643,9 +651,10 @@ static void start_shape(maker *m, const shape_spec *s, int n_embd)
     buf_init(&m->header, (size_t)1 << 30);
 }
 
-static bool finish_shape(maker *m, shape_image *out, err *e)
+/* ok: the keys were put. Frees m in any case. */
+static bool finish_shape(maker *m, shape_image *out, bool ok, err *e)
 {
-    bool ok = build_image(m, e);
+    ok = ok && build_image(m, e);
     if (ok) out->bytes = (str){m->at, m->bytes};
     if (!ok && m->at) munmap(m->at, m->bytes);
     for (int t = 0; t < QUANT_TYPES; t++)
@@ -692,8 +701,8 @@ bool shape_target(shape_image *out, const shape_spec *s, err *e)
     put_general(&m, !is_qwen(d) ? "gemma4" : d->n_experts ? "qwen35moe" : "qwen35", out->name);
     put_sampling(m.plan.w);
     (is_qwen(d) ? plan_qwen : plan_gemma)(&m, d);
-    put_tokens(m.plan.w, d);
-    return finish_shape(&m, out, e);
+    bool ok = put_tokens(&m, d, -1, e);
+    return finish_shape(&m, out, ok, e);
 }
 
 /* All layers but the last slide, as in the published ones. */
@@ -728,10 +737,9 @@ bool shape_drafter(shape_image *out, const shape_spec *s, err *e)
     start_shape(&m, s, c.n_embd);
     put_general(&m, "dflash", out->name);
     plan_dflash_keys(&m.plan, &c);
-    put_tokens(m.plan.w, &shape_of_all[s->shape]);
-    gguf_put_u32(m.plan.w, "tokenizer.ggml.mask_token_id", MASK_ID);
+    bool ok = put_tokens(&m, &shape_of_all[s->shape], MASK_ID, e);
     add_drafter(&m, &c);
-    return finish_shape(&m, out, e);
+    return finish_shape(&m, out, ok, e);
 }
 
 void shape_free(shape_image *i)

@@ -3,8 +3,8 @@
  * A shape_image is a whole GGUF file in memory, determined by the seed. It is small: all matrices of a type share one
  * slab of random blocks that is mapped repeatedly. The scales of blocks make every product with a normed vector about
  * 1. The norms after a sublayer make the next token and the experts depend on the whole text: routing is close to
- * uniform, and text does not repeat. Norms and the texts of the vocabulary, which are fillers, have no other effect on
- * speed. */
+ * uniform, and text does not repeat. Norms and the texts of the vocabulary, which are fillers unless a tokenizer is
+ * given, have no other effect on speed. */
 #ifndef TANDEM_BENCH_SHAPE_H
 #define TANDEM_BENCH_SHAPE_H
 #include "base/err.h"
@@ -13,10 +13,11 @@
 #include <stdint.h>
 
 typedef struct {
-    int      shape;    /* index into shape_names */
-    int      n_layers; /* 0: as in the real model */
-    int      quant;    /* index into shape_quants: of the matrices whose rows it divides, else Q8_0 or BF16 */
-    uint64_t seed;
+    int         shape;    /* index into shape_names */
+    int         n_layers; /* 0: as in the real model */
+    int         quant;    /* index into shape_quants: of the matrices whose rows it divides, else Q8_0 or BF16 */
+    uint64_t    seed;
+    const char *tokenizer; /* a GGUF file, a Hugging Face directory or a tokenizer.json; NULL: fillers */
 } shape_spec;
 extern const char *const shape_names[], *const shape_quants[]; /* end with NULL */
 enum { SHAPE_MAX_LAYERS = 128 };

@@ -22,6 +22,11 @@ static const option opts[] = {
      .dest = &flags.draft_path,
      .arg  = "FILE",
      .help = "GGUF file of its drafter to write"},
+    {.name = "tokenizer",
+     .kind = OPT_STR,
+     .dest = &flags.shape.spec.tokenizer,
+     .arg  = "PATH",
+     .help = "GGUF file, Hugging Face directory, tokenizer.json or nano, whose tokenizer and chat template it gets"},
     OPT_LOGGING,
 };
 static const opt_spec usage = {"bench", "bench shape --shape SHAPE -o FILE.gguf [--draft-out FILE.gguf] [FLAGS]",
@@ -50,6 +55,7 @@ int bench_shape(int argc, char **args)
     if ((flags.path && !cli_check_output(flags.path, &e)) ||
         (flags.draft_path && !cli_check_output(flags.draft_path, &e)))
         return cli_fail(&e);
+    if (flags.shape.spec.tokenizer && !cli_resolve_model(&flags.shape.spec.tokenizer, &e)) return cli_fail(&e);
     if ((flags.path && !write_one(flags.path, shape_target, &e)) ||
         (flags.draft_path && !write_one(flags.draft_path, shape_drafter, &e)) || !cli_flush(&e))
         return cli_fail(&e);

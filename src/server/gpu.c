@@ -5,6 +5,7 @@
 #include "base/thread.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -20,11 +21,16 @@ typedef struct {
     int (*power)(void *gpu, unsigned *milliwatts);
     int (*utilisation)(void *gpu, unsigned out[2]);      /* percent: the GPU, its memory */
     int (*memory)(void *gpu, unsigned long long out[3]); /* bytes: all, free, used */
+    /* The following may be NULL. */
+    int (*clock)(void *gpu, int which, unsigned *mhz);
+    int (*power_state)(void *gpu, int *state);
+    int (*power_limit)(void *gpu, unsigned *milliwatts);
+    void *library; /* NULL: not loaded */
 } nvml;
+enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, POWER_STATES = 16 };
 
 struct gpu_watch {
     void *(*find)(void *library, const char *name);
-    void           *library; /* NULL: not loaded */
     pthread_t       thread;
     pthread_mutex_t lock;
     pthread_cond_t  wake;
@@ -34,7 +40,8 @@ struct gpu_watch {
     int             n;
 };
 
-static bool load(gpu_watch *w, nvml *v)
+/* Fills in *v, which is zeroed. Call unload in any case. */
+static bool load(nvml *v, void *(*find)(void *library, const char *name))
 {
     const struct {
         void      **to;
@@ -47,15 +54,39 @@ static bool load(gpu_watch *w, nvml *v)
                {(void **)&v->temperature, "nvmlDeviceGetTemperature"},
                {(void **)&v->power, "nvmlDeviceGetPowerUsage"},
                {(void **)&v->utilisation, "nvmlDeviceGetUtilizationRates"},
-               {(void **)&v->memory, "nvmlDeviceGetMemoryInfo"}};
-    if (!w->find) {
-        w->find    = dlsym;
-        w->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-        if (!w->library) return false;
+               {(void **)&v->memory, "nvmlDeviceGetMemoryInfo"},
+               {(void **)&v->clock, "nvmlDeviceGetClockInfo"},
+               {(void **)&v->power_state, "nvmlDeviceGetPerformanceState"},
+               {(void **)&v->power_limit, "nvmlDeviceGetPowerManagementLimit"}};
+    enum { OPTIONAL = 3 }; /* the last ones */
+    if (!find) {
+        find       = dlsym;
+        v->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+        if (!v->library) return false;
     }
     for (size_t i = 0; i < COUNT(all); i++)
-        if (!(*all[i].to = w->find(w->library, all[i].name))) return false;
+        if (!(*all[i].to = find(v->library, all[i].name)) && i < COUNT(all) - OPTIONAL) return false;
     return v->init() == 0;
+}
+
+static void unload(nvml *v, bool loaded)
+{
+    if (loaded) v->shutdown();
+    if (v->library) dlclose(v->library);
+}
+
+static int read_clock(const nvml *v, void *gpu, int which)
+{
+    unsigned mhz;
+    return v->clock && !v->clock(gpu, which, &mhz) && mhz < INT_MAX ? (int)mhz : -1;
+}
+
+static void read_power(const nvml *v, void *gpu, gpu_state *s)
+{
+    unsigned milliwatts;
+    int      state;
+    s->power_state   = v->power_state && !v->power_state(gpu, &state) && state < POWER_STATES ? state : -1;
+    s->power_limit_w = v->power_limit && !v->power_limit(gpu, &milliwatts) ? milliwatts / 1e3 : -1;
 }
 
 static void read_gpu(const nvml *v, void *gpu, gpu_state *s)
@@ -69,6 +100,9 @@ static void read_gpu(const nvml *v, void *gpu, gpu_state *s)
     if (!v->temperature(gpu, 0, &celsius)) s->temperature_c = (int)celsius;
     if (!v->power(gpu, &milliwatts)) s->power_w = milliwatts / 1e3;
     if (!v->utilisation(gpu, percent)) s->utilisation = percent[0] / 1e2;
+    s->sm_mhz     = read_clock(v, gpu, CLOCK_SM);
+    s->memory_mhz = read_clock(v, gpu, CLOCK_MEMORY);
+    read_power(v, gpu, s);
     if (v->memory(gpu, memory)) return;
     s->memory_bytes      = (int64_t)memory[0];
     s->memory_used_bytes = (int64_t)memory[2];
@@ -99,7 +133,7 @@ static void *watch_gpus(void *arg)
     enum { IDLE_S = 5 };
     gpu_watch *w      = arg;
     nvml       v      = {0};
-    bool       loaded = load(w, &v);
+    bool       loaded = load(&v, w->find);
     pthread_mutex_lock(&w->lock);
     while (loaded && !w->ending) {
         gpu_state now[GPU_MAX];
@@ -114,9 +148,17 @@ static void *watch_gpus(void *arg)
         if (!w->ending) wait_second(w);
     }
     pthread_mutex_unlock(&w->lock);
-    if (loaded) v.shutdown();
-    if (w->library) dlclose(w->library);
+    unload(&v, loaded);
     return NULL;
+}
+
+int gpu_read(void *(*find)(void *library, const char *name), gpu_state out[GPU_MAX])
+{
+    nvml v      = {0};
+    bool loaded = load(&v, find);
+    int  n      = loaded ? read_gpus(&v, out) : 0;
+    unload(&v, loaded);
+    return n;
 }
 
 gpu_watch *gpu_watch_start(void *(*find)(void *library, const char *name))

@@ -12,7 +12,12 @@ typedef struct {
     int     temperature_c; /* this and the following: below 0 if it is not known */
     double  power_w, utilisation;
     int64_t memory_bytes, memory_used_bytes;
+    int     sm_mhz, memory_mhz, power_state; /* power_state: 0 is P0, the highest clocks */
+    double  power_limit_w;
 } gpu_state;
+
+/* Reads the state of all GPUs now, which may take long. Returns their number. find: as for gpu_watch_start. */
+int gpu_read(void *(*find)(void *library, const char *name), gpu_state out[GPU_MAX]);
 
 typedef struct gpu_watch gpu_watch;
 /* find: a substitute of dlsym, for tests; NULL: the functions of libnvidia-ml.so.1. Returns NULL when the system can

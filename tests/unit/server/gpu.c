@@ -40,6 +40,9 @@ static int temperature(void *gpu, int sensor, unsigned *celsius)
 static int power(void *gpu, unsigned *milliwatts) { return (void)gpu, *milliwatts = 312500, 0; }
 static int utilisation(void *gpu, unsigned out[2]) { return (void)gpu, out[0] = 97, out[1] = 40, 0; }
 static int memory(void *gpu, unsigned long long out[3]) { return (void)gpu, out[0] = 80, out[1] = 30, out[2] = 50, 0; }
+static int clock_of(void *gpu, int which, unsigned *mhz) { return (void)gpu, *mhz = which == 1 ? 1980 : 3201, 0; }
+static int power_state(void *gpu, int *state) { return (void)gpu, *state = 2, 0; }
+static int power_limit(void *gpu, unsigned *milliwatts) { return (void)gpu, *milliwatts = 700000, 0; }
 
 static void *find(void *library, const char *wanted)
 {
@@ -54,7 +57,10 @@ static void *find(void *library, const char *wanted)
                {"nvmlDeviceGetTemperature", temperature},
                {"nvmlDeviceGetPowerUsage", power},
                {"nvmlDeviceGetUtilizationRates", utilisation},
-               {"nvmlDeviceGetMemoryInfo", memory}};
+               {"nvmlDeviceGetMemoryInfo", memory},
+               {"nvmlDeviceGetClockInfo", clock_of},
+               {"nvmlDeviceGetPerformanceState", power_state},
+               {"nvmlDeviceGetPowerManagementLimit", power_limit}};
     (void)library;
     for (size_t i = 0; i < COUNT(all); i++)
         if (!strcmp(wanted, all[i].name)) return all[i].f;
@@ -71,6 +77,27 @@ static void *find_silent(void *library, const char *wanted)
 static void *find_old(void *library, const char *wanted)
 {
     return strcmp(wanted, "nvmlDeviceGetPowerUsage") ? find(library, wanted) : NULL;
+}
+
+static void *find_no_clocks(void *library, const char *wanted)
+{
+    return strcmp(wanted, "nvmlDeviceGetClockInfo") ? find(library, wanted) : NULL;
+}
+
+TEST(gpu_read_has_clocks_and_power_states)
+{
+    gpu_state s[GPU_MAX];
+    int       before = began - ended;
+    CHECK_INT(gpu_read(find, s), GPU_MAX);
+    CHECK(s[0].sm_mhz == 1980 && s[0].memory_mhz == 3201 && s[0].power_state == 2);
+    CHECK_NEAR(s[0].power_limit_w, 700, 1e-9);
+    CHECK_INT(gpu_read(find_no_clocks, s), GPU_MAX);
+    CHECK(s[0].sm_mhz == -1 && s[0].memory_mhz == -1 && s[0].power_state == 2);
+    CHECK_INT(gpu_read(find_silent, s), GPU_MAX);
+    CHECK(s[0].sm_mhz == -1 && s[0].power_state == -1 && s[0].power_limit_w < 0);
+    CHECK_INT(gpu_read(find_old, s), 0);
+    CHECK_INT(began - ended, before);
+    CHECK(gpu_read(NULL, s) >= 0); /* whatever this machine has */
 }
 
 static int wait_for_state(gpu_watch *w, gpu_state out[GPU_MAX])
