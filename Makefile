@@ -345,7 +345,7 @@ asan-replay:
 tsan-programs:
 	$(MAKE) BUILD=build/tsan OPT='$(SAN_OPT)' SAN='-fsanitize=thread' build/tsan/unit build/tsan/tandem build/tsan/engine_soak build/tsan/http_hostile
 tsan: tsan-programs
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit -j $(JOBS) http_server http_client load_ work_ server_streams server_cancels server_cuts server_is_busy server_reads server_tells server_admin server_parks_its server_bench errands server_usage server_shows server_files sched_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/unit -j $(JOBS) http_server http_client load_ work_ server_streams server_cancels server_cuts server_is_busy server_reads server_tells server_admin server_parks_its server_bench errands server_usage server_shows server_files sched_ disk_ tier_ pool routing_log rows_are_their_own model_promise1_q8_0 spec_with_two_threads
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/engine_soak 1 12
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/http_hostile abort streaming cpu disconnects garbage
 

@@ -63,6 +63,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             assert(ok || e.text[0]);
         }
         assert(total <= size);
+        err why = {0};
+        for (int i = 0; i < p.n; i++)
+            assert(kv_image_fits(&all, &p, p.section[i].first & 0xff, &why) || (why.code == ERR_FORMAT && why.text[0]));
     } else
         assert(e.code == ERR_FORMAT && e.text[0]);
     pack_deinit(&p);
