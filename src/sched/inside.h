@@ -39,7 +39,7 @@ size_t open_pool_bytes(int max_lanes, size_t all, size_t single, size_t free_byt
 size_t open_free_bytes(const ops *o, size_t free_bytes);
 /* Returns the number of records that were lost because the ring was full. */
 int64_t routing_log_dropped(const routing_log *l);
-/* Returns the seconds that a job waits for the disk: as long as computing the rows takes, but 50 ms to 2 s. row_s:
- * seconds of a row; 0: not known. */
+/* Returns the seconds that a job waits for the disk: as long as computing the rows takes, but at least 50 ms, and no
+ * longer than 2 s or a quarter of that time. row_s: seconds of a row; 0: not known, 10 s. */
 double tier_patience(double row_s, int32_t n_rows);
 #endif

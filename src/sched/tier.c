@@ -13,8 +13,6 @@
 enum {
     MAX_TEXTS   = 64,        /* texts that wait to be stored; the oldest is dropped */
     MAX_WAITING = 256 << 20, /* bytes that wait for the disk thread: then copying pauses */
-    WAIT_MS     = 2000,      /* maximum time that a job waits for the disk */
-    WAIT_MIN_MS = 50,        /* it waits at least this long, also when computing takes less */
     COPY_STEP   = 16 << 20,  /* bytes of images that are copied between two steps */
     CLOSE_S     = 5,         /* maximum seconds that tier_close waits for the disk */
 };
@@ -124,8 +122,9 @@ struct tier_load {
 
 double tier_patience(double row_s, int32_t n_rows)
 {
-    if (!(row_s > 0)) return WAIT_MS / 1e3;
-    return fmax(fmin(row_s * n_rows, WAIT_MS / 1e3), WAIT_MIN_MS / 1e3);
+    static const double unknown_s = 10, min_s = 0.05, enough_s = 2, share = 0.25;
+    double              compute_s = row_s * n_rows;
+    return row_s > 0 ? fmin(fmax(compute_s, min_s), fmax(compute_s * share, enough_s)) : unknown_s;
 }
 
 static void start_load(tier *t, tandem_job *j, double now, double row_s)
