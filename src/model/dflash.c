@@ -55,7 +55,7 @@ static bool init_scratch(dflash *m, bool keep_rows, err *e)
            owned_buf(&m->own, &s->moves, KV_PAGE * sizeof(kv_move_item), e) &&
            (c->kind != DFLASH_2 ||
             (take_floats(m, &s->z, R, H, e) && take_floats(m, &s->delta, R, 2 * c->n_taps * (H / c->group), e))) &&
-           dflash_pairs_init(m, e) &&
+           dflash_pairs_init(m, keep_rows, e) &&
            (!keep_rows ||
             (take_floats(m, &m->d.draft_hidden, c->block, H, e) && take_floats(m, &m->d.draft_logits, c->block, V, e)));
 }
@@ -228,7 +228,12 @@ static bool load_drafter(dflash *m, binder *b, const drafter_options *opt, err *
     m->lanes    = xnew_n(draft_lane *, (size_t)m->max_lanes);
     m->live     = xnew_n(draft_job *, (size_t)m->max_lanes);
     m->drafting = xnew_n(draft_lane *, (size_t)m->max_lanes);
-    if (!dflash_load_all(m, b, e) || !init_queue(m, e)) return false;
+    if (!dflash_load_all(m, b, e) || !init_queue(m, e) || !dflash_compare_tables(m, b->cp, e)) return false;
+    if (m->same_embed || m->same_head) { /* the order of loading has changed */
+        bind_end(b);
+        *b = (binder){.cp = b->cp, .own = b->own, .dry = true, .recode = b->recode};
+        if (!dflash_load_all(m, b, e)) return false;
+    }
     bind_begin(b);
     if (!dflash_load_all(m, b, e)) return false;
     set_embed_scale(m);

@@ -2,6 +2,8 @@
 #include "base/mem.h"
 #include "model/dflash_inside.h"
 
+#include <math.h>
+
 /* --- binding ------------------------------------------------------------------------------------*/
 static bool require(const dflash *m, const binder *b, dflash_role r, int l, const tensor **out, err *e)
 {
@@ -108,13 +110,19 @@ static bool load_head(dflash *m, binder *b, const tensor *t, err *e)
     return bind_matrix(b, &m->head, t, m->c.n_embd, (int)t->dim[1], 1, e) && (!d2t || load_d2t(m, b, d2t, e));
 }
 
+/* Returns a table of the file that is used; NULL: the target's is. */
+static const tensor *own_table(const dflash *m, const checkpoint *cp, dflash_role r)
+{
+    bool not_used = r == DFLASH_EMBED ? !m->c.own_embed || m->same_embed : m->same_head;
+    return not_used ? NULL : dflash_tensor(&m->c, cp, r, 0);
+}
+
 static bool load_tables(dflash *m, binder *b, err *e)
 {
     const dflash_config *c     = &m->c;
     const target        *t     = m->d.t;
-    const tensor        *embed = c->own_embed ? dflash_tensor(c, b->cp, DFLASH_EMBED, 0) : NULL;
-    const tensor        *head  = dflash_tensor(c, b->cp, DFLASH_HEAD, 0);
-    bool                 tied  = embed && !head && c->tied;
+    const tensor        *embed = own_table(m, b->cp, DFLASH_EMBED), *head = own_table(m, b->cp, DFLASH_HEAD);
+    bool                 tied = embed && !head && c->tied;
     if ((!embed || (!head && !tied)) && c->n_embd != t->n_embd)
         return err_set(e, ERR_INPUT, "it is %d wide and borrows the embeddings of the target, which is %d wide",
                        c->n_embd, t->n_embd);
@@ -208,4 +216,98 @@ bool dflash_fit_target(dflash *m, err *e)
     for (int i = 0; i < m->c.n_captures; i++)
         m->d.capture_id[i] = m->c.capture[i] + 1; /* the output of a layer is the input of the next */
     return true;
+}
+
+/* --- tables that are copies of the target's -------------------------------------------------------*/
+enum { SAMPLES = 8 }; /* rows of the embeddings, columns of the output matrix */
+
+/* Returns whether a table of the file has the shape of the target's. */
+static const tensor *like_the_targets(const dflash *m, const checkpoint *cp, dflash_role r)
+{
+    const tensor *x    = own_table(m, cp, r);
+    const target *t    = m->d.t;
+    bool          fits = x && quant_can_dequantise(x->type) && x->dim[0] == t->n_embd && x->dim[1] == t->n_vocab &&
+                x->dim[2] == 1 && x->dim[3] == 1;
+    return fits ? x : NULL;
+}
+
+static void read_row(const tensor *x, int row, float *out)
+{
+    size_t n = (size_t)x->dim[0], bytes = x->bytes / (size_t)x->dim[1];
+    quant_dequantise(x->type, (const char *)x->data + (size_t)row * bytes, out, n);
+}
+
+/* Returns whether two lists of numbers agree as well as two quantisations of the same weights do. */
+static bool alike(const float *a, const float *b, size_t n)
+{
+    double diff = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        size += (double)b[i] * b[i];
+    }
+    return size > 0 && diff < 0.02 * size; /* not for NaN */
+}
+
+/* Embeds some tokens with the target and compares the rows. */
+static bool same_embeddings(dflash *m, const tensor *x, dev ids, dev y, float *got, float *want)
+{
+    target *t     = m->d.t;
+    size_t  H     = (size_t)t->n_embd;
+    float   scale = t->scaled_embed ? sqrtf((float)H) : 1;
+    int32_t id[SAMPLES];
+    for (int i = 0; i < SAMPLES; i++) id[i] = (int32_t)((int64_t)(2 * i + 1) * t->n_vocab / (2 * SAMPLES));
+    t->o->upload(t->q, ids, id, sizeof id);
+    t->embed(t, y, ids, SAMPLES);
+    t->o->download(t->q, got, y, SAMPLES * H * sizeof *got);
+    t->o->sync(t->q);
+    for (int i = 0; i < SAMPLES; i++) read_row(x, id[i], want + (size_t)i * H);
+    for (size_t i = 0; i < SAMPLES * H; i++) want[i] *= scale;
+    return alike(got, want, SAMPLES * H);
+}
+
+/* Projects unit vectors with the target: the results are columns of its output matrix. */
+static bool same_output(dflash *m, const tensor *x, dev y, dev logits, float *got, float *want)
+{
+    target *t = m->d.t;
+    size_t  H = (size_t)t->n_embd, V = (size_t)t->n_vocab;
+    size_t  at[SAMPLES];
+    memset(want, 0, SAMPLES * H * sizeof *want);
+    for (size_t i = 0; i < SAMPLES; i++) want[i * H + (at[i] = (2 * i + 1) * H / (2 * SAMPLES))] = 1;
+    t->o->upload(t->q, y, want, SAMPLES * H * sizeof *want);
+    t->project(t, logits, y, SAMPLES);
+    t->o->download(t->q, got, logits, SAMPLES * V * sizeof *got);
+    t->o->sync(t->q);
+    for (size_t v = 0; v < V; v++) {
+        float *row = want + SAMPLES * V;
+        read_row(x, (int)v, row);
+        for (size_t i = 0; i < SAMPLES; i++) want[i * V + v] = row[at[i]];
+    }
+    return alike(got, want, SAMPLES * V);
+}
+
+/* Only DSpark's files have copies: their training froze the tables. Memory is what this saves, so a target of another
+ * quantisation counts as the same. */
+bool dflash_compare_tables(dflash *m, const checkpoint *cp, err *e)
+{
+    target       *t     = m->d.t;
+    const tensor *embed = like_the_targets(m, cp, DFLASH_EMBED), *head = like_the_targets(m, cp, DFLASH_HEAD);
+    size_t        H = (size_t)t->n_embd, V = (size_t)t->n_vocab, wide = V > H ? V : H;
+    dev           ids = {0}, y = {0}, logits = {0};
+    float        *got, *want;
+    if (m->c.kind != DFLASH_SPARK || m->c.n_embd != t->n_embd || (!embed && !head)) return true;
+    bool ok = t->o->alloc(t->o, &ids, SAMPLES * sizeof(int32_t), e) &&
+              t->o->alloc(t->o, &y, SAMPLES * H * sizeof(float), e) &&
+              t->o->alloc(t->o, &logits, SAMPLES * V * sizeof(float), e);
+    got  = mem_try_n(SAMPLES * wide, sizeof *got);
+    want = mem_try_n(SAMPLES * wide + H, sizeof *want);
+    ok   = ok && ((got && want) || err_set(e, ERR_UNAVAILABLE, "no memory to compare tables"));
+    if (ok && embed) m->same_embed = same_embeddings(m, embed, ids, y, got, want);
+    if (ok && head) m->same_head = same_output(m, head, y, logits, got, want);
+    ok = ok && t->o->check(t->q, e);
+    mem_free(got);
+    mem_free(want);
+    t->o->free(t->o, ids);
+    t->o->free(t->o, y);
+    t->o->free(t->o, logits);
+    return ok;
 }

@@ -54,7 +54,7 @@ typedef struct {
     dev params;      /* sample_params [HEAD_ROWS]: for the likeliest candidates */
     dev top;         /* token_logprob [HEAD_ROWS][n_top] */
     dev top_id;      /* int32 [HEAD_ROWS * n_top] */
-    dev after;       /* [n_top][rank] */
+    dev after;       /* [n_top][rank]: rows of the candidates */
     dev conf_in;     /* [n_embd + rank] */
     dev conf;        /* [1] */
 } pair_scratch;
@@ -114,12 +114,14 @@ typedef struct {
     dflash_config c;
     const ops    *o;
     queue        *q;
-    weight       *fc, *embed, *head; /* embed, head NULL: the target's */
-    float         embed_scale;       /* factor of its own table, or of the target's embeddings */
-    float         softcap;           /* 0: none */
-    weight       *w1, *w2, *conf;    /* DSpark */
+    weight       *fc, *embed, *head;     /* embed, head NULL: the target's */
+    bool          same_embed, same_head; /* the file's are copies of the target's */
+    float         embed_scale;           /* factor of its own table, or of the target's embeddings */
+    float         softcap;               /* 0: none */
+    weight       *w1, *w2, *conf;        /* DSpark */
     float         conf_bias;
     weight       *before, *after, *middle; /* DFlash-2 */
+    int           n_top;                   /* candidates per row that are scored; 0: all tokens */
     bool          whole_block;             /* a pass has all rows of a block, even if fewer tokens are wanted */
     float         attention_scale;
     int           n_few;           /* rows of its own head with a reduced vocabulary; 0: all tokens */
@@ -155,6 +157,8 @@ int32_t dflash_max_slots(const dflash *m);                      /* maximum of sl
 /* --- dflash_bind.c ------------------------------------------------------------------------------*/
 /* Checks that the drafter can work with its target, and fills in the captures. */
 bool dflash_fit_target(dflash *m, err *e);
+/* Finds out whether the file's tables are copies of the target's, which are then used instead. */
+bool dflash_compare_tables(dflash *m, const checkpoint *cp, err *e);
 /* Binds all tensors by name; b->dry only checks shapes. */
 bool dflash_load_all(dflash *m, binder *b, err *e);
 
@@ -223,7 +227,8 @@ void dflash_expand(dflash *m, dev logits, dev few, int n);
 /* --- dflash_pairs.c: drafts of tokens that depend on the token before ------------------------------*/
 /* Picks the draft tokens of the jobs of a pass from left to right, and fills in the kept rows if `keep` is set. */
 bool dflash_pick_pairs(dflash *m, draft_job *const *jobs, int n_jobs, bool keep, err *e);
-bool dflash_pairs_init(dflash *m, err *e); /* allocates the scratch */
+/* Allocates the scratch. keep_rows: the logits of all tokens are wanted. */
+bool dflash_pairs_init(dflash *m, bool keep_rows, err *e);
 
 /* --- dflash_kept.c: features that ended requests leave; drafter.begin and drafter.end -------------*/
 void dflash_begin(drafter *d, draft_lane *l, const draft_text *t);

@@ -5,7 +5,9 @@
  *              confidence = sigmoid(w [o; W1[a]] + b)  that the token is accepted, given that those before it are
  *   DFlash-2   z[b] = u[b] + sum_i A[a]_i (Hp o)_i S[b]_i    over the n_top tokens b with the largest u
  *
- * The rows of several jobs share rounds: round i picks the next token of each. */
+ * On a processor DSpark scores the SPARK_TOP tokens with the largest u alone: W2 has a row for every token, and reading
+ * all of them for each draft token takes long. The rows of several jobs share rounds: round i picks the next token of
+ * each. */
 #include "model/dflash_inside.h"
 
 #include <math.h>
@@ -18,6 +20,7 @@ typedef struct {
     int        at;       /* first row of the logits */
 } pair_run;
 
+enum { SPARK_TOP = 64 };
 enum { BELOW = 100 }; /* the logits of other tokens, below those of the candidates, where a bias may ban these */
 
 static bool take(dflash *m, dev *out, int rows, int n, err *e)
@@ -25,21 +28,28 @@ static bool take(dflash *m, dev *out, int rows, int n, err *e)
     return owned_buf(&m->own, out, (size_t)rows * (size_t)n * sizeof(float), e);
 }
 
-bool dflash_pairs_init(dflash *m, err *e)
+/* Returns the candidates per row; 0: all tokens. */
+static int candidates(const dflash *m, bool keep_rows)
+{
+    bool few = m->o->n_threads > 0 && !keep_rows && !m->n_few && m->d.t->n_vocab > 4 * SPARK_TOP;
+    return m->c.kind == DFLASH_2 ? m->c.n_top : few ? SPARK_TOP : 0;
+}
+
+bool dflash_pairs_init(dflash *m, bool keep_rows, err *e)
 {
     const dflash_config *c = &m->c;
     pair_scratch        *s = &m->s.pairs;
-    int                  R = HEAD_ROWS, K = c->n_top;
+    int                  R = HEAD_ROWS, K = m->n_top = candidates(m, keep_rows);
     sample_params        likeliest[HEAD_ROWS];
     for (int i = 0; i < R; i++) likeliest[i] = (sample_params){.top_p = 1};
     if (!c->rank) return true;
     return take(m, &s->prev, MAX_ROWS, 1, e) && take(m, &s->id, R, 1, e) && take(m, &s->row, R, c->rank, e) &&
            take(m, &s->logits, R, m->d.t->n_vocab, e) && (!m->n_few || take(m, &s->few, R, m->n_few, e)) &&
            (!c->conf || (take(m, &s->conf_in, R, c->n_embd + c->rank, e) && take(m, &s->conf, R, 1, e))) &&
-           (c->kind != DFLASH_2 ||
-            (take(m, &s->middle, R, c->rank, e) && owned_put(&m->own, &s->params, likeliest, sizeof likeliest, e) &&
-             owned_buf(&m->own, &s->top, (size_t)(R * K) * sizeof(token_logprob), e) && take(m, &s->top_id, R, K, e) &&
-             take(m, &s->after, R * K, c->rank, e)));
+           (c->kind != DFLASH_2 || take(m, &s->middle, R, c->rank, e)) &&
+           (!K || (owned_put(&m->own, &s->params, likeliest, sizeof likeliest, e) &&
+                   owned_buf(&m->own, &s->top, (size_t)(R * K) * sizeof(token_logprob), e) &&
+                   take(m, &s->top_id, R, K, e) && take(m, &s->after, R * K, c->rank, e)));
 }
 
 /* --- logits of a round --------------------------------------------------------------------------*/
@@ -54,8 +64,6 @@ static void spark_logits(dflash *m, const pair_run *const *run, int n, int nth)
     pair_scratch *s  = &m->s.pairs;
     size_t        V  = (size_t)(m->n_few ? m->n_few : m->d.t->n_vocab);
     dev           to = m->n_few ? s->few : s->logits, from = m->n_few ? m->s.few : m->s.logits;
-    float         scale = (float)m->c.logit_scale;
-    if (scale != 1) m->o->add(m->q, s->row, s->row, s->row, (size_t)n * (size_t)m->c.rank, scale / 2);
     m->o->matmul(m->q, to, m->w2, s->row, n);
     for (int i = 0; i < n; i++) {
         dev y = dev_at_f32(to, (size_t)i * V);
@@ -68,15 +76,15 @@ static void spark_logits(dflash *m, const pair_run *const *run, int n, int nth)
 static void selected_logits(dflash *m, const pair_run *const *run, int n, int nth)
 {
     pair_scratch *s = &m->s.pairs;
-    size_t        K = (size_t)m->c.n_top, rank = (size_t)m->c.rank;
+    size_t        K = (size_t)m->n_top, rank = (size_t)m->c.rank;
     for (int i = 0; i < n; i++) {
         size_t    row = (size_t)(run[i]->at + nth);
         pair_rows p   = {.y       = round_logits(m, i),
                          .top     = dev_at(s->top, row * K * sizeof(token_logprob)),
                          .a       = dev_at_f32(s->row, (size_t)i * rank),
-                         .b       = dev_at_f32(s->middle, row * rank),
+                         .b       = s->middle.p ? dev_at_f32(s->middle, row * rank) : (dev){0},
                          .c       = dev_at_f32(s->after, row * K * rank),
-                         .n_top   = m->c.n_top,
+                         .n_top   = m->n_top,
                          .n       = m->c.rank,
                          .n_vocab = m->d.t->n_vocab,
                          .below   = run[i]->job->history ? BELOW : INFINITY};
@@ -88,10 +96,10 @@ static void selected_logits(dflash *m, const pair_run *const *run, int n, int nt
 static void find_candidates(dflash *m, int n)
 {
     pair_scratch *s = &m->s.pairs;
-    int           K = m->c.n_top;
+    int           K = m->n_top;
     m->o->sample_top(m->q, s->top, m->s.logits, s->params, n, m->d.t->n_vocab, K, 1);
     m->o->copy_rows(m->q, s->top_id, 1, s->top, 2, (dev){0}, n * K, 1); /* ids, copied as floats: 4 bytes each */
-    m->o->embed(m->q, s->after, m->after, s->top_id, n * K, 1);
+    m->o->embed(m->q, s->after, m->after ? m->after : m->w2, s->top_id, n * K, 1);
 }
 
 /* --- confidence ---------------------------------------------------------------------------------*/
@@ -157,14 +165,17 @@ static bool pick_next(dflash *m, const pair_run *run, int i, int nth, bool keep,
 static bool pick_round(dflash *m, const pair_run *run, int n_runs, int nth, bool keep, bool *more, err *e)
 {
     const pair_run *some[HEAD_ROWS];
-    int             n = 0;
+    dev             row   = m->s.pairs.row;
+    float           scale = m->c.kind == DFLASH_SPARK ? (float)m->c.logit_scale : 1;
+    int             n     = 0;
     for (int i = 0; i < n_runs; i++)
         if (run[i].n > nth) some[n++] = &run[i];
     *more = n > 0;
     if (n == 0) return true;
     read_before(m, some, n);
     note_pairs(m, some, n, nth);
-    (m->c.kind == DFLASH_SPARK ? spark_logits : selected_logits)(m, some, n, nth);
+    if (scale != 1) m->o->add(m->q, row, row, row, (size_t)n * (size_t)m->c.rank, scale / 2);
+    (m->n_top ? selected_logits : spark_logits)(m, some, n, nth);
     for (int i = 0; i < n; i++)
         if (!pick_next(m, some[i], i, nth, keep && some[i]->nth == 0, e)) return false;
     return true;
@@ -178,7 +189,7 @@ static void prepare_rows(dflash *m, const int32_t *row, int n)
     if (m->c.conf) m->o->copy_rows(m->q, m->s.pairs.conf_in, m->conf->n_in, m->s.hidden, H, (dev){0}, n, H);
     if (m->c.kind == DFLASH_2) m->o->matmul(m->q, m->s.pairs.middle, m->middle, m->s.hidden, n);
     dflash_project(m, m->n_few ? m->s.few : m->s.logits, m->s.hidden, n, m->softcap);
-    if (m->c.kind != DFLASH_2) return;
+    if (!m->n_top) return;
     if (m->n_few) dflash_expand(m, m->s.logits, m->s.few, n);
     find_candidates(m, n);
 }

@@ -5,6 +5,8 @@
 #include "model/dflash_rig.h"
 #include "ops/history.h"
 
+#include <sys/stat.h>
+
 static const char *const kinds[] = {"dspark", "dflash2"};
 
 static const char *path_of(const char *kind)
@@ -149,6 +151,27 @@ TEST(dflash_kinds_lanes_do_not_matter)
     }
 }
 
+/* Without kept rows, the processor scores the likeliest tokens alone. */
+TEST(dspark_of_some_candidates)
+{
+    rig             g;
+    drafter_options opt = dflash_rig_exact;
+    opt.keep_rows       = false;
+    if (open_kind(t, &g, "dspark", "cpu", &opt))
+        for (int i = 0; i < 3; i++) {
+            text      x   = dflash_rig_text(t, &g, i);
+            err       e   = {0};
+            draft_job job = dflash_rig_job(&g, 0, &x);
+            g.d->cut(g.d, g.lane[0], 0);
+            dflash_rig_observe(t, &g, 0, &x, 0, x.n - 1, MAX_TEXT);
+            CHECK_OK(g.d->draft(g.d, g.kv, (draft_job *[]){&job}, 1, &e), e);
+            CHECK_INT(job.n, 7);
+            check_tokens(t, &job, dflash_rig_golden(t, &g, i, "draft_tokens"));
+            compare(t, job.confidence, dflash_rig_golden(t, &g, i, "confidence"), "confidence", "cpu");
+        }
+    dflash_rig_close(&g);
+}
+
 /* Candidates start with the token of the chain; DFlash-2 has no others than its own. */
 TEST(dflash_kinds_draft_candidates)
 {
@@ -286,4 +309,75 @@ TEST(dflash_window_of_full_layers)
         }
         dflash_rig_close(&g);
     }
+}
+
+/* --- tables of its own --------------------------------------------------------------------------*/
+/* The DSpark drafter with these tables in its file. */
+static const char *with_tables(test_case *t, const void *embed, const void *head)
+{
+    enum { MAX = 64 };
+    static char     dir[300];
+    char            file[400], name[MAX][96];
+    safetensors_out out[MAX];
+    checkpoint     *cp = NULL;
+    err             e  = {0};
+    size_t          n  = 0;
+    snprintf(dir, sizeof dir, "%s/own", test_tmp_dir());
+    mkdir(dir, 0700);
+    if (!CHECK_OK(checkpoint_open(&cp, path_of("dspark"), &e), e)) return dir;
+    test_tmp_file("own/config.json", cp->config_text.p, cp->config_text.n);
+    for (; n < tensor_count(cp->tensors) && n < MAX - 2; n++) {
+        const tensor *x = tensor_at(cp->tensors, n);
+        snprintf(name[n], sizeof name[n], "%.*s", STR_ARG(x->name));
+        out[n] = (safetensors_out){name[n], x->type, x->n_dims, {x->dim[0], x->dim[1], x->dim[2], 1}, x->data};
+    }
+    out[n++] = (safetensors_out){"embed_tokens.weight", QUANT_BF16, 2, {128, 512, 1, 1}, embed};
+    out[n++] = (safetensors_out){"lm_head.weight", QUANT_BF16, 2, {128, 512, 1, 1}, head};
+    snprintf(file, sizeof file, "%s/model.safetensors", dir);
+    CHECK_OK(safetensors_write(file, out, n, &e), e);
+    checkpoint_close(cp);
+    return dir;
+}
+
+static bool draft_of(test_case *t, rig *g, const char *path, drafted *out)
+{
+    dflash_rig_drop(g);
+    if (!dflash_rig_drafter(t, g, path, &dflash_rig_exact)) return false;
+    text x = dflash_rig_text(t, g, 2);
+    dflash_rig_observe(t, g, 0, &x, 0, x.n - 1, MAX_TEXT);
+    *out = dflash_rig_draft(t, g, 0, &x);
+    return true;
+}
+
+/* Copies of the target's tables are not loaded, others are. */
+TEST(dspark_tables_are_shared)
+{
+    rig         g;
+    checkpoint *cp = NULL;
+    err         e  = {0};
+    drafted     none, own;
+    if (dflash_rig_target_of(t, &g, "gemma4-dense", "dspark", "cpu") &&
+        CHECK_OK(checkpoint_open(&cp, test_path("tests/golden/gemma4-dense"), &e), e) &&
+        draft_of(t, &g, path_of("dspark"), &none)) {
+        const tensor *table = tensor_find(cp->tensors, STR("model.embed_tokens.weight"));
+        uint16_t     *other = xalloc(table->bytes);
+        size_t        bytes = g.d->weight_bytes;
+        for (size_t i = 0; i < table->bytes / 2; i++) {
+            memcpy(&other[i], (const char *)table->data + 2 * ((i + 128) % (table->bytes / 2)), 2); /* moved by a row */
+        }
+        if (draft_of(t, &g, with_tables(t, table->data, table->data), &own)) {
+            CHECK_INT(g.d->weight_bytes, bytes);
+            dflash_rig_same(t, &g, &none, &own, "with copies of the tables");
+        }
+        for (int i = 0; i < 2; i++)
+            if (draft_of(t, &g, with_tables(t, i ? table->data : other, i ? other : table->data), &own)) {
+                CHECK(g.d->weight_bytes >= bytes + table->bytes);
+                CHECK(memcmp(own.logits, none.logits, 512 * sizeof(float)) != 0);
+                dflash_rig_free(&own);
+            }
+        mem_free(other);
+        dflash_rig_free(&none);
+    }
+    checkpoint_close(cp);
+    dflash_rig_close(&g);
 }
