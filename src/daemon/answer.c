@@ -151,12 +151,36 @@ static bool restore(answer *a)
     return ok;
 }
 
+/* Refuses images and videos together with snapshots, which contain ids and not what was seen. */
+static bool check_media(answer *a)
+{
+    const char *field = a->op.name[0][0] ? "from" : a->op.name[1][0] ? "save" : NULL;
+    return !field || error_set(&a->why, 400, field, "unsupported_value",
+                               "'%s' cannot be used with images or videos: a snapshot does not contain them.", field);
+}
+
+static void submit_read(answer *a)
+{
+    if (restore(a) && !request_needs_compiling(&a->request)) open_and_submit(a);
+}
+
 static void read_and_submit(work_item *item)
 {
     answer *a = (answer *)item;
-    if (atomic_load(&a->op.cancelled)) return;
-    if (!request_read(&a->request, a->op.d->engine, (str){0}, &a->why) || !restore(a)) return;
-    if (!request_needs_compiling(&a->request)) open_and_submit(a);
+    if (atomic_load(&a->op.cancelled) || !request_read(&a->request, a->op.d->engine, (str){0}, &a->why)) return;
+    if (!request_needs_media(&a->request))
+        submit_read(a);
+    else
+        check_media(a);
+}
+
+static void load_and_submit(work_item *item)
+{
+    answer       *a = (answer *)item;
+    daemon_state *d = a->op.d;
+    if (!atomic_load(&a->op.cancelled) && media_load(&a->request, d->engine, &d->media, &a->op.cancelled, &a->why) &&
+        request_read(&a->request, d->engine, (str){0}, &a->why))
+        submit_read(a);
 }
 
 static void compile_and_submit(work_item *item)
@@ -176,10 +200,13 @@ static void give_to_worker(answer *a, work_kind kind, void (*run)(work_item *ite
 
 static void on_read(work_item *item)
 {
-    answer *a         = (answer *)item;
+    answer *a       = (answer *)item;
+    bool    goes_on = !item->skipped && !a->why.status && !a->failed.code && !a->mismatch.code && !a->opened &&
+                   !atomic_load(&a->op.cancelled);
     a->op.with_worker = false;
-    if (!item->skipped && !a->why.status && !a->failed.code && !a->mismatch.code && !a->opened &&
-        request_needs_compiling(&a->request) && !atomic_load(&a->op.cancelled))
+    if (goes_on && request_needs_media(&a->request))
+        give_to_worker(a, WORK_MEDIA, load_and_submit);
+    else if (goes_on && request_needs_compiling(&a->request))
         give_to_worker(a, WORK_GRAMMAR, compile_and_submit);
     else
         a->op.pump(&a->op);

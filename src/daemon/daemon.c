@@ -9,12 +9,13 @@
 #include <unistd.h>
 
 enum {
-    WORKERS    = 2,
-    MAX_OPEN   = 2048,      /* open operations */
-    MAX_HELD   = 256 << 20, /* bytes of their lines */
-    MAX_UNSENT = 64 << 20,  /* unsent output above which no input is read */
-    OP_UNSENT  = 256 << 10, /* unsent events of one operation above which it pauses */
-    MAX_EVENT  = 256 << 20,
+    WORKERS         = 2,
+    MAX_OPEN        = 2048,      /* open operations */
+    MAX_HELD        = 256 << 20, /* bytes of their lines */
+    MAX_PIXEL_BYTES = 1 << 30,   /* bytes of the images of open operations */
+    MAX_UNSENT      = 64 << 20,  /* unsent output above which no input is read */
+    OP_UNSENT       = 256 << 10, /* unsent events of one operation above which it pauses */
+    MAX_EVENT       = 256 << 20,
 };
 static const double end_s = 4; /* how long the last lines may take after a signal */
 
@@ -340,6 +341,10 @@ int daemon_run(daemon_io *io, const daemon_options *o)
 {
     daemon_state d = {.io = io, .opt = o};
     d.end          = &d.first;
+    d.media        = (media_access){.decoder  = decode_worker_new(decode_default_limits()),
+                                    .from     = source_default_options(),
+                                    .held     = &d.pixel_bytes,
+                                    .max_held = MAX_PIXEL_BYTES};
     buf_init(&d.line, MAX_EVENT);
     live_sessions_init(&d.sessions);
     if (open_engine(&d)) {
@@ -351,6 +356,7 @@ int daemon_run(daemon_io *io, const daemon_options *o)
         daemon_io_flush(io, end_s);
     }
     work_free(d.work);
+    decode_worker_free(d.media.decoder);
     live_sessions_deinit(&d.sessions);
     tandem_close(d.engine);
     buf_deinit(&d.line);

@@ -5,6 +5,7 @@
 #include "daemon/daemon.h"
 #include "server/errors.h"
 #include "server/live_sessions.h"
+#include "server/media.h"
 #include "server/work.h"
 
 #include <stdatomic.h>
@@ -27,9 +28,11 @@ struct daemon_state {
     size_t                held_bytes; /* bytes of the lines of open operations */
     buf                   line;       /* the event that is being written */
     live_sessions         sessions;   /* texts of generate with "save" */
-    bool                  closing;    /* no new operations: the input ended, quit, or a signal */
-    double                stop_at;    /* clock_s until which workers are waited for after a signal; 0: there was none */
-    int                   code;       /* exit status */
+    media_access          media;      /* images and videos come as data URLs */
+    atomic_size_t         pixel_bytes;
+    bool                  closing; /* no new operations: the input ended, quit, or a signal */
+    double                stop_at; /* clock_s until which workers are waited for after a signal; 0: there was none */
+    int                   code;    /* exit status */
 };
 
 /* An open operation. Structs of its kind begin with it. */
