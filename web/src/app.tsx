@@ -1,5 +1,5 @@
 // The shell: navigation, the state of the server, language and theme, and the question for a key.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useErrorBoundary, useState } from "preact/hooks";
 import { call, errorText, key, needsKey } from "./api";
 import { language, languages, t, word, type Language, type WordKey } from "./i18n";
 import { connection, stats } from "./live";
@@ -62,6 +62,13 @@ function State() {
   );
 }
 
+// A view; an error in it is shown in its place.
+function Shown({ view }: { view: View }) {
+  const [error, reset] = useErrorBoundary((e) => console.error(e)), Current = views[view];
+  useEffect(() => (error ? reset() : undefined), [view]);
+  return error ? <Problem text={errorText(error)} onRetry={reset} /> : <Current />;
+}
+
 export function App() {
   useStore(language);
   const [view, setView] = useState(viewOf(location.hash)), ask = useStore(needsKey), look = useStore(theme), c = useStore(connection);
@@ -73,7 +80,6 @@ export function App() {
   useEffect(() => {
     document.title = `${t(`nav.${view}` as WordKey)} · tandem`;
   });
-  const Current = views[view];
   return (
     <>
       <a class="skip" href="#main" onClick={(e) => (e.preventDefault(), document.getElementById("main")?.focus())}>{t("skip")}</a>
@@ -98,7 +104,7 @@ export function App() {
       <main id="main" tabIndex={-1} class={`view-${view}`} data-connection={c}>
         <h1 class="hidden">{t(`nav.${view}` as WordKey)}</h1>
         {c === "lost" && <div class="notice" role="status">{t("lost")}</div>}
-        <Current />
+        <Shown view={view} />
       </main>
       {ask && <KeyDialog />}
     </>

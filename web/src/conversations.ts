@@ -49,7 +49,8 @@ const isList = (x: unknown): x is Conversation[] => Array.isArray(x) && x.every(
 export const emptyAnswer = (): Answer => ({ content: "", reasoning: "", calls: [], runs: [] });
 const fresh = (): Conversation => ({ id: crypto.getRandomValues(new Uint32Array(2)).join("-"), title: "", messages: [] });
 
-export const conversations = savedStore<Conversation[]>("tandem.conversations", [fresh()], (x) => (isList(x) && x.length ? x : undefined));
+export const conversations = savedStore<Conversation[]>("tandem.conversations", [fresh()], (x) => (isList(x) && x.length ? x : undefined),
+  (all) => all.map((c) => ({ ...c, messages: c.messages.map(({ images: _, ...m }) => m) }))); // without its pictures
 export const currentId = store(conversations.get()[0]!.id);
 
 export const current = (): Conversation => conversations.get().find((c) => c.id === currentId.get()) ?? conversations.get()[0]!;

@@ -7,6 +7,9 @@ export interface Options {
   temperature: number;
   top_p: number;
   top_k: number;
+  min_p: number;
+  presence_penalty: number;
+  frequency_penalty: number;
   max_tokens: number;
   seed: number;
   think: boolean;
@@ -33,7 +36,7 @@ function messageOf(m: Message): unknown {
 function bodyOf(messages: Message[], o: Options, method: string): unknown {
   return {
     messages: [...(o.system ? [{ role: "system", content: o.system }] : []), ...messages.map(messageOf)],
-    temperature: o.temperature, top_p: o.top_p, top_k: o.top_k, max_tokens: o.max_tokens, seed: o.seed,
+    temperature: o.temperature, top_p: o.top_p, top_k: o.top_k, min_p: o.min_p, presence_penalty: o.presence_penalty, frequency_penalty: o.frequency_penalty, max_tokens: o.max_tokens, seed: o.seed,
     enable_thinking: o.think, speculative: method, stream: true, return_drafts: true, stream_options: { include_usage: true },
     ...(o.tools.trim() ? { tools: JSON.parse(o.tools) } : {}), ...(o.session ? { session: o.session } : {}),
   };

@@ -27,13 +27,18 @@ export function store<T>(value: T): Store<T> {
 }
 
 export function useStore<T>(of: Store<T>): T {
-  const [, render] = useState(0);
-  useEffect(() => of.subscribe(() => render((n) => n + 1)), [of]);
-  return of.get();
+  const [, render] = useState(0), value = of.get();
+  useEffect(() => {
+    const again = () => render((n) => n + 1);
+    if (!Object.is(of.get(), value)) again(); // it changed between the rendering and now
+    return of.subscribe(again);
+  }, [of]);
+  return value;
 }
 
-// A store that is kept in localStorage; a browser that refuses storage keeps it in memory only.
-export function savedStore<T>(name: string, initial: T, read: (x: unknown) => T | undefined): Store<T> {
+// A store that is kept in localStorage; a browser that refuses storage keeps it in memory only. `less` returns a smaller value that is
+// kept where there is no room for the whole one.
+export function savedStore<T>(name: string, initial: T, read: (x: unknown) => T | undefined, less?: (value: T) => T): Store<T> {
   let start = initial;
   try {
     const text = localStorage.getItem(name);
@@ -42,12 +47,21 @@ export function savedStore<T>(name: string, initial: T, read: (x: unknown) => T 
     // unreadable: the initial value
   }
   const s = store(start);
-  s.subscribe(() => {
+  const save = (value: T): boolean => {
     try {
-      localStorage.setItem(name, JSON.stringify(s.get()));
+      localStorage.setItem(name, JSON.stringify(value));
+      return true;
     } catch {
-      // no room, or not allowed
+      return false; // no room, or not allowed
     }
-  });
+  };
+  let timer = 0; // a text that grows is not written with every token
+  const saveNow = () => {
+    clearTimeout(timer);
+    timer = 0;
+    if (!save(s.get()) && less) save(less(s.get()));
+  };
+  s.subscribe(() => (timer ||= window.setTimeout(saveNow, 300)));
+  addEventListener("pagehide", () => timer && saveNow());
   return s;
 }

@@ -80,7 +80,7 @@ export const zhHans: Words = {
   "live.rows": "每步 {n} 行",
   "live.memory": "内存",
   "live.uptime": "已运行 {t}",
-  "live.host": "本机已用 {used}，共 {all}",
+  "live.host": "本机 {used} / {all}",
   "live.gpu_memory": "{used}，共 {all}",
   "live.last": "最近 {n} 分钟",
   "live.requests": "请求",

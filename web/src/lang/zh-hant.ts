@@ -80,7 +80,7 @@ export const zhHant: Words = {
   "live.rows": "每步 {n} 行",
   "live.memory": "記憶體",
   "live.uptime": "已執行 {t}",
-  "live.host": "本機已用 {used}，共 {all}",
+  "live.host": "本機 {used} / {all}",
   "live.gpu_memory": "{used}，共 {all}",
   "live.last": "最近 {n} 分鐘",
   "live.requests": "請求",

@@ -3,13 +3,13 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { errorText, getJson } from "../api";
 import { begin, change, conversations, current, currentId, emptyAnswer, remove, type Answer, type Message, type Run } from "../conversations";
 import { generate, type Options } from "../generate";
-import { number, percent, seconds, t, whole, word } from "../i18n";
+import { bytes, number, percent, seconds, t, whole, word } from "../i18n";
 import { Copy, Empty, Method, Problem } from "../parts";
 import { savedStore, store, useStore } from "../store";
 import { download, visible } from "../text";
 
 const methods = ["auto", "off", "dflash", "tree", "mtp", "ngram"];
-const initial: Options = { method: "auto", temperature: 0, top_p: 1, top_k: 0, max_tokens: 512, seed: 0, think: false, system: "", tools: "", session: "" };
+const initial: Options = { method: "auto", temperature: 0, top_p: 1, top_k: 0, min_p: 0, presence_penalty: 0, frequency_penalty: 0, max_tokens: 512, seed: 0, think: false, system: "", tools: "", session: "" };
 const options = savedStore<Options>("tandem.chat", initial, (x) => ({ ...initial, ...(x as object) }));
 const tint = savedStore("tandem.tint", true, (x) => x === true);
 const compare = savedStore("tandem.compare", false, (x) => x === true);
@@ -154,7 +154,7 @@ function AssistantMessage({ m, i, last }: { m: Message; i: number; last: boolean
   );
 }
 
-function NumberField(p: { label: string; name: "temperature" | "top_p" | "top_k" | "max_tokens" | "seed"; min: number; max: number; step: number }) {
+function NumberField(p: { label: string; name: "temperature" | "top_p" | "top_k" | "min_p" | "presence_penalty" | "frequency_penalty" | "max_tokens" | "seed"; min: number; max: number; step: number }) {
   const o = useStore(options);
   return (
     <label class="field"><span>{p.label}</span>
@@ -166,7 +166,8 @@ function NumberField(p: { label: string; name: "temperature" | "top_p" | "top_k"
 function Controls() {
   const o = useStore(options), on = useStore(tint), both = useStore(compare);
   return (
-    <aside class="controls" aria-label={t("chat.options")}>
+    <aside class="controls" aria-label={t("chat.options")}><details class="fold" open={matchMedia("(min-width: 44rem)").matches}>
+      <summary>{t("chat.options")}</summary>
       <label class="switch"><input type="checkbox" checked={on} onChange={(e) => tint.set(e.currentTarget.checked)} /> {t("chat.tint")}</label>
       {on && <p class="key">{["dflash", "tree", "mtp", "ngram", "grammar"].map((m) => <span key={m} class={`tok m-${m}`}>{word(`method.${m}`, m)}</span>)}<span class="tok">{t("chat.own")}</span></p>}
       <label class="switch"><input type="checkbox" checked={both} onChange={(e) => compare.set(e.currentTarget.checked)} /> {t("chat.compare")}</label>
@@ -178,6 +179,9 @@ function Controls() {
       <details><summary>{t("chat.more")}</summary>
         <NumberField label="top_p" name="top_p" min={0} max={1} step={0.01} />
         <NumberField label="top_k" name="top_k" min={0} max={1000000} step={1} />
+        <NumberField label="min_p" name="min_p" min={0} max={1} step={0.01} />
+        <NumberField label={t("chat.repetition")} name="presence_penalty" min={-2} max={2} step={0.1} />
+        <NumberField label={t("chat.frequency")} name="frequency_penalty" min={-2} max={2} step={0.1} />
         <NumberField label={t("chat.seed")} name="seed" min={0} max={2147483647} step={1} />
         <label class="switch"><input type="checkbox" checked={o.think} onChange={(e) => options.set({ ...o, think: e.currentTarget.checked })} /> {t("chat.think")}</label>
         <label class="field"><span>{t("chat.system")}</span>
@@ -187,7 +191,7 @@ function Controls() {
         <label class="field"><span>{t("chat.session")}</span>
           <input pattern="[A-Za-z0-9_\-][A-Za-z0-9._\-]*" maxLength={64} value={o.session} onInput={(e) => options.set({ ...o, session: e.currentTarget.value })} /></label>
       </details>
-    </aside>
+    </details></aside>
   );
 }
 
@@ -198,13 +202,17 @@ const readPicture = (f: Blob) => new Promise<string>((done, fail) => {
   r.readAsDataURL(f);
 });
 
+const MAX_PICTURE = 20e6; // bytes
+
 function Composer() {
-  const [text, setText] = useState(""), [images, setImages] = useState<string[]>([]), [problem, setProblem] = useState("");
+  const over = useRef(0), [dropping, setDropping] = useState(false), [text, setText] = useState(""), [images, setImages] = useState<string[]>([]), [problem, setProblem] = useState("");
   const running = useStore(busy), pictures = useStore(sees);
   const add = async (files: Iterable<File>) => {
+    setProblem("");
     for (const f of files) {
-      if (!f.type.startsWith("image/")) continue;
       if (!pictures) return setProblem(t("chat.no_pictures"));
+      if (!f.type.startsWith("image/")) return setProblem(t("chat.not_picture"));
+      if (f.size > MAX_PICTURE) return setProblem(t("chat.too_large", { n: bytes(MAX_PICTURE) }));
       const url = await readPicture(f);
       setImages((all) => [...all, url]);
     }
@@ -223,8 +231,10 @@ function Composer() {
     setImages([]);
   };
   return (
-    <form class="composer" onSubmit={submit} onDragOver={(e) => e.preventDefault()}
-      onDrop={(e) => (e.preventDefault(), add(e.dataTransfer?.files ?? []))}>
+    <form class={`composer ${dropping ? "dropping" : ""}`} onSubmit={submit} onDragOver={(e) => e.preventDefault()}
+      onDragEnter={() => setDropping(++over.current > 0)} onDragLeave={() => setDropping(--over.current > 0)}
+      onDrop={(e) => (e.preventDefault(), setDropping((over.current = 0) > 0), add(e.dataTransfer?.files ?? []))}>
+      {dropping && <p class="drop">{pictures ? t("chat.drop") : t("chat.no_pictures")}</p>}
       {problem && <Problem text={problem} />}
       {images.length > 0 && <p class="thumbs">{images.map((src, i) => (
         <button key={i} type="button" title={t("remove")} onClick={() => setImages(images.filter((_, k) => k !== i))}><img src={src} alt={t("chat.picture")} /></button>))}</p>}
@@ -232,6 +242,8 @@ function Composer() {
         <textarea rows={2} value={text} placeholder={t("chat.placeholder")} onInput={(e) => setText(e.currentTarget.value)}
           onPaste={(e) => add(e.clipboardData?.files ?? [])}
           onKeyDown={(e) => e.key === "Enter" && !e.shiftKey && !e.isComposing && submit(e)} /></label>
+      {pictures && <label class="button attach">{t("chat.attach")}<input class="hidden" type="file" accept="image/*" multiple
+        onChange={(e) => (add([...(e.currentTarget.files ?? [])]), (e.currentTarget.value = ""))} /></label>}
       {running ? <button type="button" class="primary" onClick={() => running.abort()}>{t("chat.stop")}</button>
         : <button type="submit" class="primary" disabled={!text.trim()}>{t("chat.send")}</button>}
     </form>

@@ -1,4 +1,5 @@
 // Live: what the engine does now.
+import { useEffect } from "preact/hooks";
 import { Chart } from "../chart";
 import { bytes, number, percent, seconds, t, whole, word, type WordKey } from "../i18n";
 import { connection, history, HISTORY_S, own, quantile, stats, type Gpu, type Histogram, type KvClass, type OwnStats, type Slot, type Stats } from "../live";
@@ -150,7 +151,7 @@ export function Latency({ name, h }: { name: string; h: Histogram }) {
     return x === null ? "–" : seconds(x);
   };
   return (
-    <Card title={t(`latency.${name}` as WordKey)} note={all ? t("latency.count", { n: whole(all) }) : undefined}>
+    <Card title={t(`latency.${name}` as WordKey)} class={`latency-${name}`} note={all ? t("latency.count", { n: whole(all) }) : undefined}>
       {all ? (
         <>
           <dl class="quantiles"><dt>p50</dt><dd>{show(0.5)}</dd><dt>p95</dt><dd>{show(0.95)}</dd><dt>p99</dt><dd>{show(0.99)}</dd></dl>
@@ -228,7 +229,10 @@ function Own({ s }: { s: OwnStats }) {
 }
 
 export function LiveView() {
-  const s = useStore(stats), mine = useStore(own), c = useStore(connection);
+  const s = useStore(stats), mine = useStore(own), c = useStore(connection), shown = !!s || !!mine;
+  useEffect(() => {
+    if (shown) requestAnimationFrame(() => performance.mark("live")); // read by the test of the first paint
+  }, [shown]);
   if (c === "own" && mine) return <Own s={mine} />;
   if (s) return <Server s={s} />;
   return <div class="grid" aria-busy="true"><Empty title={t("live.waiting")} /></div>;

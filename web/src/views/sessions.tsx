@@ -11,7 +11,7 @@ interface Session {
   tokens: number;
   bytes: number;
   draft: string;
-  used: number;
+  used: string; // as 2026-01-01T00:00:00Z
 }
 
 export function SessionsView() {
@@ -45,7 +45,7 @@ export function SessionsView() {
           <div class="scroll" tabIndex={0} role="region" aria-label={t("sessions.title")}><table>
             <thead><tr><th>{t("sessions.name")}</th><th class="num">{t("sessions.tokens")}</th><th class="num">{t("sessions.size")}</th><th>{t("sessions.used")}</th><th><span class="hidden">{t("sessions.actions")}</span></th></tr></thead>
             <tbody>{list.data.sessions.map((s) => (
-              <tr key={s.name}><td><bdi>{visible(s.name)}</bdi></td><td class="num">{whole(s.tokens)}</td><td class="num">{bytes(s.bytes)}</td><td>{date(s.used * 1e3)}</td>
+              <tr key={s.name}><td><bdi>{visible(s.name)}</bdi></td><td class="num">{whole(s.tokens)}</td><td class="num">{bytes(s.bytes)}</td><td>{date(Date.parse(s.used))}</td>
                 <td class="row"><button type="button" onClick={() => act(s.name, "restore")}>{t("sessions.restore")}</button>
                   <button type="button" class="quiet" onClick={() => act(s.name, "delete")}>{t("delete")}</button></td></tr>))}
             </tbody></table></div>

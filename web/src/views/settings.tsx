@@ -43,7 +43,7 @@ interface Part {
 
 const groups: [string, (name: string) => boolean][] = [
   ["speculation", (n) => n.startsWith("dflash_") || n.startsWith("mtp_") || n.startsWith("ngram") || n.startsWith("tree")],
-  ["queue", (n) => n.startsWith("queue_") || n.startsWith("max_") || n.endsWith("timeout_ms") || n === "default_max_tokens"],
+  ["queue", (n) => n.startsWith("queue_") || n.startsWith("max_") || n.startsWith("media_") || n.startsWith("image_") || n.endsWith("timeout_ms") || n === "default_max_tokens"],
   ["memory", (n) => n.startsWith("kv_") || n === "sparse_fa" || n.startsWith("session_")],
   ["log", (n) => n.startsWith("routing_")],
 ];
