@@ -430,6 +430,7 @@ deps-test:
 	@tools/install_deps $(DEPS_TEST)
 deps-test-all:
 	@tools/install_deps $(DEPS_TEST) g++ haproxy python3-venv $(if $(TANDEM_TEMPLATES),python3-jinja2)
+	@tools/install_deps chromium || echo "Chromium cannot be installed: the tests of the dashboard will be skipped" >&2
 
 deps-faults:
 	@tools/install_deps $(DEPS_BUILD) python3

@@ -22,7 +22,7 @@ export async function launch() {
     const context = await browser.newContext({ viewport: { width, height }, locale: language, colorScheme: dark ? "dark" : "light", hasTouch: mobile,
       reducedMotion: "reduce", permissions: ["clipboard-read", "clipboard-write"] });
     const page = await context.newPage();
-    page.setDefaultTimeout(60000);
+    page.setDefaultTimeout(30000);
     page.bad = [];
     page.origin = new URL(url).origin;
     page.on("pageerror", (e) => page.bad.push(`error: ${e.stack ?? e}`));
