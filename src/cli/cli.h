@@ -107,6 +107,9 @@ extern const char *const engine_devices[]; /* names for --device; ends with NULL
 #define OPT_MEMORY_SHARE(engine, with)                                                                                 \
     {.name = "memory-share", .kind = OPT_REAL, .dest = &(engine).memory_share, .arg = "SHARE", .min = 0.001, .max = 1, \
      .help = "share of the memory that is free on the device when the weights are loaded, for the K/V cache" with}
+#define OPT_MMPROJ(f)                                                                                                  \
+    {.name = "mmproj", .kind = OPT_STR, .dest = &(f).mmproj, .arg = "FILE",                                            \
+     .help = "encoder of pictures for a GGUF model (default: mmproj*.gguf in its directory; none: no pictures)"}
 #define OPT_ENGINE(f)                                                                                                  \
     {.name = "model", .letter = 'm', .kind = OPT_STR, .dest = &(f).path, .arg = "MODEL",                               \
      .help = "GGUF file, Hugging Face directory, or nano, the built-in small model (default nano)"},                   \

@@ -75,6 +75,7 @@ void generate_set_kv(tandem_options *o, const kv_types *types, kv_texts text);
      .help = "maximum of tokens from the text itself after a chain of dflash or mtp (default 0)"}
 #define OPT_GENERATE(f)                                                                                                \
     OPT_ENGINE((f).engine),                                                                                            \
+    OPT_MMPROJ((f).engine),                                                                                            \
     {.name = "max-tokens", .letter = 'n', .kind = OPT_INT, .dest = &(f).max_tokens, .arg = "N", .min = 0,              \
      .max = GENERATE_MAX_CONTEXT, .help = "stop after N tokens (default: at the end of the response or the context)"}, \
     OPT_CONTEXT((f).engine),                                                                                           \

@@ -39,11 +39,7 @@ static const option opts[] = {
      .min  = 1,
      .max  = 1 << 16,
      .help = "soft tokens of a picture, for models with budgets (default: the model's)"},
-    {.name = "mmproj",
-     .kind = OPT_STR,
-     .dest = &flags.engine.mmproj,
-     .arg  = "FILE",
-     .help = "encoder of pictures for a GGUF model (default: mmproj*.gguf in its directory; none: no pictures)"},
+    OPT_MMPROJ(flags.engine),
     OPT_LOGGING,
 };
 static const opt_spec usage = {

@@ -28,6 +28,7 @@ typedef struct {
 /* clang-format off */
 #define OPT_SERVICE(f)                                                                                                 \
     OPT_ENGINE((f).engine),                                                                                            \
+    OPT_MMPROJ((f).engine),                                                                                            \
     OPT_CONTEXT((f).engine),                                                                                           \
     {.name = "max-ctx", .kind = OPT_INT, .dest = &(f).engine.n_ctx, .arg = "N", .min = 1, .max = GENERATE_MAX_CONTEXT, \
      .help = "the same as --ctx"},                                                                                     \

@@ -6,10 +6,9 @@
 #include "tok/tok.h"
 
 typedef struct {
-    opt_list    images; /* files */
-    opt_list    videos; /* files, or lists of pictures with commas between them: frames */
-    int         budget; /* soft tokens of a picture; 0: the model's default */
-    const char *mmproj; /* as model_options.mmproj */
+    opt_list images; /* files */
+    opt_list videos; /* files, or lists of pictures with commas between them: frames */
+    int      budget; /* soft tokens of a picture; 0: the model's default */
 } picture_flags;
 
 /* Reads the files of f, and gives them to the runs of placeholders in ids in order: a picture or a step of a video

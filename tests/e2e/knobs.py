@@ -382,6 +382,7 @@ ONE_LANE = ["--max-lanes", "1"]
 
 FLAGS = {
     "model": Knob(f"{NANO}/target.gguf", lambda s: s.get("/v1/models")["data"][0]["id"], "target.gguf"),
+    "mmproj": Knob("/no/mmproj.gguf", refused("no encoder of pictures: cannot open /no/mmproj.gguf"), True),
     "threads": Knob("1", engine("threads"), 1) if os.cpu_count() > 1 else None,
     "device": Knob("ref", engine("device"), "ref"),
     "ctx": Knob("512", lambda s: s.ask(prompt=STORY * 40)[0], 400),
