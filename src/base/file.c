@@ -52,12 +52,18 @@ void file_map_drop(const file_map *m, size_t from, size_t n)
     if (m->p && lo < hi && hi <= m->n) madvise((void *)(uintptr_t)(m->p + lo), hi - lo, MADV_DONTNEED);
 }
 
-void file_prefetch(const void *p, size_t n)
+static bool advise(const void *p, size_t n, int what)
 {
     size_t    page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = (uintptr_t)p / page * page;
-    size_t    size = (uintptr_t)p + n - from;
-    if (madvise((void *)from, size, MADV_POPULATE_READ) != 0) madvise((void *)from, size, MADV_WILLNEED);
+    return madvise((void *)from, (uintptr_t)p + n - from, what) == 0;
+}
+
+void file_request(const void *p, size_t n) { advise(p, n, MADV_WILLNEED); }
+
+void file_prefetch(const void *p, size_t n)
+{
+    if (!advise(p, n, MADV_POPULATE_READ)) file_request(p, n);
 }
 
 bool file_map_is(const file_map *m, const char *path)

@@ -20,6 +20,8 @@ void file_map_close(file_map *m); /* unmaps and zeroes *m; m may be zeroed */
 void file_map_drop(const file_map *m, size_t from, size_t n);
 /* Reads n mapped bytes into memory and blocks meanwhile. Before Linux 5.14 it only asks the kernel to read them. */
 void file_prefetch(const void *p, size_t n);
+/* Asks the kernel to read n mapped bytes, and does not wait for them. */
+void file_request(const void *p, size_t n);
 bool file_map_is(const file_map *m, const char *path); /* true if path is the mapped file; false if it cannot be read */
 /* Returns the part of path after the last slash; path itself when that part is empty or there is no slash. */
 const char *file_name(const char *path);

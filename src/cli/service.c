@@ -62,6 +62,7 @@ bool service_open(tandem **out, service_flags *f, const service_extra *x, err *e
 {
     tandem_drafter drafters[OPT_LIST_MAX];
     tandem_options o;
+    progress_bar   bar;
     set_options(&o, f, x);
     if (!service_find_drafters(f, x->engine.files, e)) return false;
     if (generate_uses_drafters(&f->spec)) generate_set_drafters(&o, &f->draft, drafters);
@@ -70,11 +71,15 @@ bool service_open(tandem **out, service_flags *f, const service_extra *x, err *e
         drafters[i].name     = cli_id(drafters[i].path);
         drafters[i].shown    = cli_shown_path(drafters[i].path);
     }
-    o.by_setting = (tandem_drafter){.quantise = f->draft.quantise_given ? open_draft_quants[f->draft.quantise] : NULL,
-                                    .n_ctx    = f->draft.n_ctx,
-                                    .window   = f->draft.window,
-                                    .lazy     = f->draft.lazy};
-    if (!engine_open(out, &o, &x->engine, e)) return false;
-    generate_check_method(*out, &f->spec);
-    return true;
+    o.by_setting   = (tandem_drafter){.quantise = f->draft.quantise_given ? open_draft_quants[f->draft.quantise] : NULL,
+                                      .n_ctx    = f->draft.n_ctx,
+                                      .window   = f->draft.window,
+                                      .lazy     = f->draft.lazy};
+    o.progress     = progress_show;
+    o.progress_ctx = &bar;
+    progress_start(&bar, "loading");
+    bool ok = engine_open(out, &o, &x->engine, e);
+    progress_end(&bar);
+    if (ok) generate_check_method(*out, &f->spec);
+    return ok;
 }

@@ -70,6 +70,7 @@ typedef struct {
     void (*wake)(void *wake_ctx);
     void *wake_ctx;
 } service_extra;
-/* Opens the engine with its drafters and computes fingerprints. The paths of f are resolved. */
+/* Opens the engine with its drafters and computes fingerprints; on a terminal with a progress bar. The paths of f are
+ * resolved. */
 bool service_open(tandem **out, service_flags *f, const service_extra *x, err *e);
 #endif

@@ -4,7 +4,8 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-enum { PIECE_BYTES = 4 << 20 };
+/* The disk gets requests for the next AHEAD_BYTES before a piece is waited for, so that it is never idle. */
+enum { PIECE_BYTES = 4 << 20, AHEAD_BYTES = 32 << 20 };
 
 struct prefetcher {
     const tensor *const *list;
@@ -26,17 +27,34 @@ static bool wait_for_room(prefetcher *a)
     return go;
 }
 
+/* A place in the list. */
+typedef struct {
+    size_t i, at, passed; /* tensor, byte in it, and bytes before it in all */
+} place;
+
+/* Returns the size of the piece at the place, and moves on after it; 0: there are no more. */
+static size_t next_piece(const prefetcher *a, place *x, const char **p)
+{
+    while (x->i < a->n && x->at == a->list[x->i]->bytes) x->i++, x->at = 0;
+    if (x->i == a->n) return 0;
+    size_t left = a->list[x->i]->bytes - x->at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
+    *p = (const char *)a->list[x->i]->data + x->at;
+    x->at += n;
+    x->passed += n;
+    return n;
+}
+
 static void *read_all(void *arg)
 {
-    prefetcher *a = arg;
-    for (size_t i = 0; i < a->n; i++)
-        for (size_t at = 0; at < a->list[i]->bytes;) {
-            size_t left = a->list[i]->bytes - at, n = left < PIECE_BYTES ? left : PIECE_BYTES;
-            if (!wait_for_room(a)) return NULL;
-            file_prefetch((const char *)a->list[i]->data + at, n);
-            a->asked += n;
-            at += n;
-        }
+    prefetcher *a     = arg;
+    place       ahead = {0}, here = {0};
+    const char *p;
+    for (size_t n; wait_for_room(a);) {
+        while (ahead.passed < here.passed + AHEAD_BYTES && (n = next_piece(a, &ahead, &p)) > 0) file_request(p, n);
+        if (!(n = next_piece(a, &here, &p))) return NULL;
+        file_prefetch(p, n);
+        a->asked += n;
+    }
     return NULL;
 }
 
