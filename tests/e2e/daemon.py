@@ -135,6 +135,42 @@ def many_requests():
     check(events[-1] == {"id": "end", "type": "result"}, f"the last line: {events[-1]}")
 
 
+def stored_texts():
+    """Texts that are parked, stored, saved and brought back among others, with cancels, have the tokens that they have alone."""
+    rng, n = random.Random(7), max(40, REQUESTS // 5)
+    options = {"op": "generate", "max_tokens": 24, "temperature": 0.8, "ignore_eos": True, "text": False, "stream": False}
+    texts = [[2] + [300 + (k * k * 7 + (i // 4 if k < 80 else i) * 31) % 1500 for k in range(160 + 37 * (i % 4))] for i in range(12)]
+    d = Daemon("--ctx", "512")
+    alone = [d.ask(i, ids=text, seed=i, speculative="off", **options)["ids"] for i, text in enumerate(texts)]
+    turns = [d.ask(f"t{i}", ids=text + ids, seed=i, speculative="off", **options)["ids"] for i, (text, ids) in enumerate(zip(texts, alone))]
+    check(d.close() == 0, "exit status")
+    with tempfile.TemporaryDirectory() as tmp:
+        for start in range(2):  # the second daemon finds what the first one stored
+            d = Daemon("--ctx", "512", "--max-lanes", "4", "--queue", "4096", "--kv-bytes", "8M", "--park-bytes", "4M", "--cache-dir", f"{tmp}/c",
+                       "--cache-bytes", "12M", "--session-dir", f"{tmp}/s")
+            asked, cancelled = {}, set()
+            for i in range(n):
+                k, second = rng.randrange(len(texts)), rng.random() < 0.5
+                asked[i] = turns[k] if second else alone[k]
+                d.send(id=i, ids=texts[k] + alone[k] if second else texts[k], seed=k, speculative=rng.choice(SPECULATION), save=f"s{k}", **options)
+                if rng.random() < 0.15:
+                    cancelled.add(i)
+                    d.send(id=f"c{i}", op="cancel", target=i)
+                if rng.random() < 0.3:
+                    op = rng.choice(("snapshot_save", "snapshot_load", "snapshot_drop"))
+                    d.send(id=f"s{i}", op=op, **{"session" if op == "snapshot_save" else "name": f"s{k}"})
+                if i >= 8:
+                    d.end(i - rng.randrange(9))
+            cached = 0
+            for i, ids in asked.items():
+                e = d.end(i)
+                got = e.get("ids", [])  # one that is cancelled before it runs has none
+                check(e.get("type") == "done" and got == (ids[:len(got)] if i in cancelled else ids), f"request {i} of start {start}: {e}")
+                cached += e.get("usage", {}).get("cached_tokens", 0)
+            check(cached > 0, "nothing was reused")
+            check(d.close() == 0, "exit status")
+
+
 def same_together():
     """32 requests at once have the tokens that they have alone."""
     d = Daemon("--ctx", "256")
@@ -507,5 +543,5 @@ def older_protocol():
         check(c.p.wait(60) == 0, "the end of the input in a generation")
 
 
-run_tests("daemon", (operations, snapshots, parks, changed_model, pure_output, many_requests, same_together, mutated_lines, long_lines, slow_reader, ends,
-                     stuck, older_protocol))
+run_tests("daemon", (operations, snapshots, parks, changed_model, pure_output, many_requests, stored_texts, same_together, mutated_lines, long_lines,
+                     slow_reader, ends, stuck, older_protocol))
