@@ -18,8 +18,10 @@ static void set_rules(decode_job *job, const tandem *t, int tokens)
     settings           now;
     engine_get_settings(t, &now);
     if (limit > half) limit = half;
+    if (tokens) limit = tokens;
+    if (limit > engine_max_span(t)) limit = engine_max_span(t);
     job->frames  = m->frames;
-    job->patches = job->is_video ? media_video_rule(m, half) : media_image_rule(m, tokens ? tokens : limit);
+    job->patches = job->is_video ? media_video_rule(m, half) : media_image_rule(m, limit);
     if (job->frames.max_frames > now.media_max_frames) job->frames.max_frames = (int)now.media_max_frames;
 }
 

@@ -36,7 +36,8 @@ const tok         *engine_tok(const tandem *t);      /* NULL: the model has no t
 str                engine_template(const tandem *t); /* the text of the model's chat template; empty: it has none */
 /* Copies the prompt format. Fails when the model's chat template cannot be read; *out is set also then. */
 bool               engine_format(const tandem *t, chat_options *out, err *e);
-const media_rules *engine_media(const tandem *t); /* the pictures that the model accepts; NULL: none */
+const media_rules *engine_media(const tandem *t);    /* the pictures that the model accepts; NULL: none */
+int                engine_max_span(const tandem *t); /* as sched_max_span */
 enum { ENGINE_FINGERPRINT_MAX = 24 };
 /* Writes "fp_" and 16 hex digits computed from the version of tandem, the model's fingerprint (its path where
  * fingerprints are off), the device, the K/V types, the context length and the current settings. Equal requests with

@@ -873,6 +873,8 @@ static void free_scratch(sched *s)
     for (size_t i = 0; i < COUNT(all); i++) mem_free(all[i]);
 }
 
+int sched_max_span(const sched *s) { return s->opt.model->sees_ahead ? s->maker.max_span : INT32_MAX; }
+
 bool sched_new(sched **out, const sched_options *o, err *e)
 {
     sched *s = xnew(sched);

@@ -36,6 +36,8 @@ typedef struct sched sched;
 
 /* Creates the scheduler and starts the engine thread. *o is copied. *out is NULL on failure. */
 bool sched_new(sched **out, const sched_options *o, err *e);
+/* Returns the maximum of soft tokens of a picture: a step has room for them where they must run together. */
+int  sched_max_span(const sched *s);
 void sched_free(sched *s);                     /* shuts down first, without grace; accepts NULL */
 void sched_shutdown(sched *s, double grace_s); /* as tandem_shutdown: blocks until all jobs are done */
 

@@ -26,6 +26,7 @@ static void copy_error(tandem_error *to, const err *from)
 const tandem_info *engine_info(const tandem *t) { return &t->info; }
 const tok         *engine_tok(const tandem *t) { return t->m.tok; }
 const media_rules *engine_media(const tandem *t) { return t->m.model->media; }
+int                engine_max_span(const tandem *t) { return sched_max_span(t->sched); }
 str                engine_template(const tandem *t) { return buf_str(&t->m.template_text); }
 
 bool engine_format(const tandem *t, chat_options *out, err *e)

@@ -77,16 +77,16 @@ typedef struct {
 
 static patch_rule rule_for(const loader *l, bool is_video, detail_kind detail)
 {
-    int64_t half = engine_info(l->t)->n_ctx / 2, tokens = l->now.image_tokens;
+    int64_t half = engine_info(l->t)->n_ctx / 2, tokens = l->now.image_tokens, limit = engine_max_span(l->t);
     if (half < 1) half = 1;
     if (is_video) return media_video_rule(l->rules, half);
-    if (detail == DETAIL_LOW) return media_image_rule(l->rules, l->rules->n_budgets ? 1 : LOW_TOKENS);
-    if (detail == DETAIL_HIGH) return media_image_rule(l->rules, MEDIA_MOST_TOKENS);
-    if (tokens == SETTING_UNLIMITED) {
-        tokens = media_default_tokens(l->rules);
-        if (tokens > half) tokens = half;
-    }
-    return media_image_rule(l->rules, tokens);
+    if (detail == DETAIL_LOW)
+        tokens = l->rules->n_budgets ? 1 : LOW_TOKENS;
+    else if (detail == DETAIL_HIGH)
+        tokens = MEDIA_MOST_TOKENS;
+    else if (tokens == SETTING_UNLIMITED)
+        tokens = media_default_tokens(l->rules) < half ? media_default_tokens(l->rules) : half;
+    return media_image_rule(l->rules, tokens < limit ? tokens : limit);
 }
 
 static bool read_file(loader *l, const media_source *from, buf *file, err *e)

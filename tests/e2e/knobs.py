@@ -6,6 +6,7 @@ returns what a client sees; it must return `want` with the value, and something 
 variable, a setting with --set, its variable, and with PUT where it is live. With NAMES only these are tried. Prints a table.
 """
 import atexit
+import base64
 import http.client
 import json
 import os
@@ -338,6 +339,27 @@ def of_a_large_request(s):
     return s.call("/tokenize", {"content": STORY * 20000})[0]
 
 
+# --- images and videos
+MEDIA = fresh("-media")  # a projector for nano, a picture and a video
+subprocess.run([os.path.join(os.path.dirname(os.path.abspath(__file__)), "../node"), os.path.join(NANO, "../../tests/server/mmproj.mjs"), MEDIA], check=True)
+WITH_MEDIA = ["--mmproj", f"{MEDIA}/mmproj.gguf"]
+
+
+def shown(kind="image", url=None):
+    """A probe: the status, the tokens of images and videos, and the error of a request with a file of MEDIA or a URL."""
+    name = {"image": "a.png", "video": "a.avi"}[kind]
+
+    def probe(s):
+        with open(f"{MEDIA}/{name}", "rb") as f:
+            data = "data:application/octet-stream;base64," + base64.b64encode(f.read()).decode()
+        part = {"type": f"{kind}_url", f"{kind}_url": {"url": url or data}}
+        status, _, text = s.call("/v1/chat/completions", {"messages": [{"role": "user", "content": [part]}], "max_tokens": 1})
+        reply = json.loads(text)
+        details = reply.get("usage", {}).get("prompt_tokens_details", {})
+        return status, details.get(f"{kind}_tokens"), reply.get("error", {}).get("message", "")
+    return probe
+
+
 # --- the table ------------------------------------------------------------------------------------
 class Knob:
     """value: of the flag, None for a flag without one. want: what the probe returns with it; a function: whether it is right. more:
@@ -428,6 +450,8 @@ FLAGS = {
     "allow-host": Knob("example.org", status_of("/v1/models", Host="example.org"), 200),
     "request-memory": Knob("1M", of_a_large_request, 503),
     "body-memory": Knob("1M", of_a_large_request, 503),
+    "media-fetch": Knob(None, shown(url="http://127.0.0.1:9/a.png"), lambda x: x[0] == 400 and "cannot be fetched" in x[2], WITH_MEDIA),
+    "media-dir": Knob(MEDIA, shown(url=f"file://{os.path.realpath(MEDIA)}/a.png"), lambda x: x[0] == 200, WITH_MEDIA),
     "no-ollama": Knob(None, status_of("/api/tags"), 404),
     "watchdog": Knob("1", hang, True, ["--device", "ref", "--step-tokens", "4096", "--max-lanes", "2"]),
     "log-level": Knob("error", lambda s: any(" info " in x for x in s.log), False),
@@ -460,6 +484,11 @@ SETTINGS = {
     "max_queue_per_key": Knob("0", second, not_(200), ONE_LANE),
     "queue_timeout_ms": Knob("1", second, not_(200), ONE_LANE),
     "request_timeout_ms": Knob("50", lambda s: s.ask(n=4000, speculative="off")[1].get("tokens_predicted", 0) == 4000, False),
+    "image_tokens": Knob("70", shown(), lambda x: x[0] == 200 and x[1] <= 70, WITH_MEDIA),
+    "media_max_frames": Knob("2", shown("video"), lambda x: x[0] == 200 and x[1] <= 2 * 70, WITH_MEDIA),
+    "media_max_items": Knob("0", shown(), lambda x: x[0] == 400 and "at most 0 images" in x[2], WITH_MEDIA),
+    "media_max_bytes": Knob("10", shown(), lambda x: x[0] == 400 and "at most 10 bytes" in x[2], WITH_MEDIA),
+    "media_max_pixels": Knob("10", shown(), lambda x: x[0] == 400 and "at most 10 pixels" in x[2], WITH_MEDIA),
     "session_max_count": Knob("0", saves, not_(200), ["--session-dir", fresh("-s")]),
     "session_max_bytes": Knob("0", saves, not_(200), ["--session-dir", fresh("-s")]),
     "routing_log": Knob("false", routing(has_lines), False, ["ROUTING"]),
