@@ -33,7 +33,7 @@ const model_family *const model_families[] = {&gemma4_family, &qwen35_family, NU
 enum { N_FAMILIES = sizeof model_families / sizeof *model_families - 1 };
 
 /* --- lookup -------------------------------------------------------------------------------------*/
-const model_family *family_of_arch(str arch)
+static const model_family *family_of_arch(str arch)
 {
     for (const model_family *const *f = model_families; *f; f++)
         for (const char *const *name = (*f)->arch; *name; name++)

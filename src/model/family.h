@@ -41,8 +41,7 @@ struct model_family {
 
 extern const model_family *const model_families[]; /* ends with NULL */
 
-/* Return the family of an architecture or of a checkpoint, NULL when it is not in the table. */
-const model_family *family_of_arch(str arch);
+/* Returns the family of a checkpoint, NULL when it is not in the table, or is a drafter of one. */
 const model_family *family_of(const checkpoint *c);
 /* Opens the tokenizer in a GGUF file as one of the family whose kind of tokenizer the file names. Free it with
  * tok_free.
