@@ -41,6 +41,21 @@ await part("files", async () => {
   same([root.status, root.headers.get("location")], [302, "/ui/"], "/ leads browsers here");
 });
 
+// The statistics of the benchmark, against values that were computed by hand.
+await part("figures", async () => {
+  const { arms, pairedRatio, svgOf } = await import("../../web/src/bench.ts"), ones = (n) => Array(n).fill(1);
+  same(pairedRatio([], []), null, "no pairs");
+  same(pairedRatio([2, 4, 3], [1, 2, 2]), { median: 2, low: 1.5, high: 2 }, "three pairs: all of them");
+  same(pairedRatio([7, 1, 2, 3, 4, 5, 6], ones(7)), { median: 4, low: 1, high: 7 }, "seven pairs: 98%");
+  same(pairedRatio([9, 1, 2, 3, 4, 5, 6, 7, 8], ones(9)), { median: 5, low: 2, high: 8 }, "nine pairs: 96%");
+  same(pairedRatio([1, 2], [0, 1]), { median: 2, low: 2, high: 2 }, "a pair without a base");
+  const cell = (concurrency, method, x) => ({ concurrency, method, tokens_per_s_each: [x, x] });
+  const result = { cells: [cell(1, "off", 10), cell(1, "off", 11), cell(1, "auto", 20), cell(4, "off", 5), cell(4, "auto", 4)] };
+  same(arms(result).map((a) => [a.control, a.ratio?.median ?? 1]), [[false, 1], [true, 1.1], [false, 2], [false, 1], [false, 0.8]], "each method against the first of as many users");
+  const svg = svgOf(result, () => `<b>&"`, "</svg><script>");
+  check(!/<b>|<script>/.test(svg) && (svg.match(/<circle/g) ?? []).length === 3, "names in the plot are text");
+});
+
 await part("languages", async () => {
   checkLanguages();
   await checkSettingWords(server.url);
@@ -73,6 +88,7 @@ if (!smoke) {
   await part("chat more", () => views.chatMore(browser, server.url));
   await part("pictures", () => views.pictures(browser, server.url));
   await part("thoughts", () => views.thoughts(browser, server.url));
+  await part("gpu", () => views.gpu(browser, server.url));
   await part("keyboard", keyboard);
   await part("walk", walk);
   await part("restart", restart);

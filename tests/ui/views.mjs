@@ -303,3 +303,18 @@ export async function help(browser, url, { language, width }, agentsOf) {
   for (const [name, ...codes] of shown) same(codes.map((c) => c.trim()), agentsOf[name].map((c) => c.replaceAll("http://127.0.0.1:8080", url)), `${what}: ${name}`);
   await page.end(what);
 }
+
+// A server whose model runs on GPUs, made up from the numbers of this one.
+export async function gpu(browser, url) {
+  const stats = await (await fetch(`${url}/api/stats`)).json();
+  stats.gpus = [{ name: "GPU <b>\u202eA", temperature_c: 61, power_w: 312.5, utilisation: 0.97, memory_bytes: 80e9, memory_used_bytes: 50e9 },
+    { name: "B", temperature_c: null, power_w: null, utilisation: null, memory_bytes: null, memory_used_bytes: null }];
+  const page = await browser.open(`${url}/ui/`, { width: 390, mock: (p) => p.route("**/api/stats?*", (r) => r.fulfill({ status: 200, contentType: "text/event-stream",
+    body: `data: ${JSON.stringify(stats)}\n\n` })) });
+  await page.waitForSelector(".figure.gpu");
+  same(await page.locator(".figure.gpu").allInnerTexts().then((all) => all.map((x) => x.replace(/\s+/g, " ").trim())),
+    ["GPU <b>⟨U+202E⟩A 50.0 GB of 80.0 GB 61 °C · 313 W · 97%", "B –"], "GPUs: memory, temperature, power, load; and one that reports nothing");
+  await checkLayout(page, "GPUs");
+  await inspect(page, "GPUs");
+  await page.end("GPUs");
+}
