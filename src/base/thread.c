@@ -1,7 +1,12 @@
 /* A pool runs one job at a time. `generation` counts jobs. A worker that sees it change joins the crew if the job is
  * still open, takes chunks from `next` until none is left, and leaves the crew. The caller takes chunks too, closes the
  * job when none is left and waits until the crew is empty. A late worker finds the job closed, so nothing waits for a
- * worker without a processor. While the crew is not empty, no field of the job changes. */
+ * worker without a processor. While the crew is not empty, no field of the job changes.
+ *
+ * Workers may cost more time than they save: to wake one takes 30 us in a virtual machine, longer than many jobs, and
+ * a worker that loses its processor to another program in the middle of a chunk makes the caller wait for milliseconds.
+ * The caller keeps a balance of both. When it is overdrawn, the caller runs jobs alone for a multiple of the time that
+ * was lost, unless a job turns out to be long. */
 #include "base/thread.h"
 
 #include "base/clock.h"
@@ -21,6 +26,9 @@
 #include <unistd.h>
 
 enum { SPIN_NS = 30000, MAX_THREADS = 256 };
+enum { CREDIT = 8000000, LOSS = 200000 }; /* range of the balance, in ticks() */
+enum { FACTOR_MIN = 16, FACTOR_MAX = 256, ALONE_MAX_NS = 500000000 };
+enum { LONG_JOB_NS = 300000 }; /* from here on, workers are called in any case */
 #define OPEN 0x80000000u
 
 struct pool {
@@ -35,6 +43,11 @@ struct pool {
     atomic_uint generation;
     atomic_uint crew;     /* OPEN while workers may join, plus the number of workers inside */
     atomic_uint sleepers; /* workers asleep on `generation` */
+    /* Used by the caller only. */
+    double      chunk;       /* moving average of the time that a chunk takes the caller, in ticks() */
+    double      balance;     /* time that workers have saved, less what they have cost, in ticks() */
+    int64_t     alone_until; /* jobs before this time of clock_ns do not call workers; 0: all call them */
+    int         factor;      /* multiple of a loss that the caller stays alone */
     atomic_bool stop;
 };
 
@@ -74,11 +87,12 @@ static bool spin_while(const pool *p, atomic_uint *word, unsigned seen)
     return false;
 }
 
-static void take_chunks(pool *p, int thread)
+/* Runs chunks until none is left. Returns their number. */
+static int take_chunks(pool *p, int thread)
 {
-    for (;;) {
+    for (int n = 0;; n++) {
         int chunk = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (chunk >= p->n_chunks) return;
+        if (chunk >= p->n_chunks) return n;
         p->fn(p->ctx, chunk, thread);
     }
 }
@@ -212,6 +226,7 @@ pool *pool_new(int n_threads)
     int   cpus   = cpu_allowed();
     p->n_threads = n_threads < 1 ? cpus : n_threads > MAX_THREADS ? MAX_THREADS : n_threads;
     p->spin_ns   = p->n_threads > cpus ? 0 : SPIN_NS;
+    p->factor    = FACTOR_MIN;
     p->worker    = xnew_n(pthread_t, p->n_threads);
     for (int i = 1; i < p->n_threads; i++) {
         worker_arg *a = xnew(worker_arg);
@@ -224,18 +239,23 @@ pool *pool_new(int n_threads)
     return p;
 }
 
-static void call_workers(pool *p)
+/* Announces a job. Returns whether workers had to be woken. */
+static bool call_workers(pool *p)
 {
     atomic_fetch_add(&p->generation, 1); /* seq_cst: ordered against the sleepers' count */
-    if (atomic_load(&p->sleepers)) futex_wake_all(&p->generation);
+    bool asleep = atomic_load(&p->sleepers) > 0;
+    if (asleep) futex_wake_all(&p->generation);
+    return asleep;
 }
 
-/* Closes the job and returns when the crew is empty. */
-static void close_job(pool *p)
+/* Closes the job and returns when the crew is empty. Returns whether it was not empty at once. */
+static bool close_job(pool *p)
 {
     unsigned inside = atomic_fetch_and_explicit(&p->crew, ~OPEN, memory_order_acquire) & ~OPEN;
+    bool     waits  = inside != 0;
     for (; inside; inside = atomic_load_explicit(&p->crew, memory_order_acquire))
         if (!spin_while(p, &p->crew, inside)) futex_wait(&p->crew, inside);
+    return waits;
 }
 
 void pool_free(pool *p)
@@ -250,6 +270,59 @@ void pool_free(pool *p)
 
 int pool_threads(const pool *p) { return p->n_threads; }
 
+/* Returns a time that only this thread uses, in units of a quarter to one nanosecond; quicker than the clock. */
+static int64_t ticks(void)
+{
+#if defined(__x86_64__)
+    return (int64_t)__builtin_ia32_rdtsc();
+#else
+    return clock_ns();
+#endif
+}
+
+/* Enters a job in the balance, in ticks. own: chunks of the caller, which took it own_time; others: those of workers,
+ * which would have taken it as long each; cost: to wake them and to wait for them. */
+static void enter_job(pool *p, int own, int others, int64_t own_time, int64_t cost)
+{
+    double each = own > 0 ? (double)own_time / own : p->chunk;
+    if (p->chunk > 0 && each > 2 * p->chunk) each = 2 * p->chunk; /* it may have lost its processor */
+    p->chunk += (each - p->chunk) / 8;
+    p->balance += others * p->chunk - (double)cost;
+    if (p->balance > CREDIT) {
+        p->balance = CREDIT;
+        p->factor  = FACTOR_MIN;
+    } else if (p->balance < -LOSS) {
+        double alone   = -p->balance * p->factor;
+        p->alone_until = clock_ns() + (alone < ALONE_MAX_NS ? (int64_t)alone : ALONE_MAX_NS);
+        p->factor      = p->factor < FACTOR_MAX ? 2 * p->factor : FACTOR_MAX;
+        p->balance     = 0;
+    }
+}
+
+/* Runs the chunks from `first` on with the workers. */
+static void run_together(pool *p, int first)
+{
+    int64_t start = ticks(), called = start, wait = 0;
+    atomic_store_explicit(&p->next, first, memory_order_relaxed);
+    atomic_store_explicit(&p->crew, OPEN, memory_order_release);
+    if (call_workers(p)) called = ticks();
+    int     own = take_chunks(p, 0);
+    int64_t ran = ticks();
+    if (close_job(p)) wait = ticks() - ran;
+    enter_job(p, own, p->n_chunks - first - own, ran - called, called - start + wait);
+}
+
+/* Runs chunks on the caller, unless it may call workers again. Returns the first that is left when the job is long. */
+static int run_alone(pool *p)
+{
+    int     i    = 0;
+    int64_t now  = clock_ns();
+    int64_t late = now + LONG_JOB_NS;
+    if (now >= p->alone_until) p->alone_until = late = 0;
+    for (; i < p->n_chunks && now < late; now = clock_ns()) p->fn(p->ctx, i++, 0);
+    return i;
+}
+
 void pool_run(pool *p, int n_chunks, pool_fn *fn, void *ctx)
 {
     if (p->n_threads == 1 || n_chunks <= 1) {
@@ -260,9 +333,6 @@ void pool_run(pool *p, int n_chunks, pool_fn *fn, void *ctx)
     p->ctx         = ctx;
     p->n_chunks    = n_chunks;
     p->fault_scope = fault_scope();
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->crew, OPEN, memory_order_release);
-    call_workers(p);
-    take_chunks(p, 0);
-    close_job(p);
+    int first      = p->alone_until ? run_alone(p) : 0;
+    if (first < n_chunks) run_together(p, first);
 }
