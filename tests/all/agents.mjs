@@ -214,7 +214,7 @@ async function shortens(name) {
 // The only lane is held until the client was told twice to come again; then it is answered. How long it has waited for both.
 async function waits(name, path, ask) {
   const full = await serve(tandem, ["--max-lanes", "1", "--set", "queue_max=0", "--ctx", "65536"]), at = await between(full), from = said.length, stop = new AbortController();
-  await post(full.url, "/v1/completions", { prompt: "Hi", stream: true, ignore_eos: true, speculative: "off" }, { signal: stop.signal });
+  await post(full.url, "/v1/completions", { prompt: "Hi", stream: true, ignore_eos: true, speculative: "off", max_tokens: 60000 }, { signal: stop.signal });
   const tries = () => said.slice(from).filter((e) => e.path === path && e.status);
   const answer = ask(`http://127.0.0.1:${at}`);
   answer.catch(() => {});

@@ -207,8 +207,8 @@ def locked_server():
 @contextlib.contextmanager
 def full_server():
     """Gives a server whose only lane is taken until it has refused two requests."""
-    full = Server("--max-lanes", "1", "--set", "queue_max=0")
-    body = {"prompt": "Hi", "stream": True, "ignore_eos": True, "speculative": "off"}
+    full = Server("--max-lanes", "1", "--set", "queue_max=0", "--ctx", "65536")
+    body = {"prompt": "Hi", "stream": True, "ignore_eos": True, "speculative": "off", "max_tokens": 65000}
     request = urllib.request.Request(full.v1 + "/completions", data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
     holder = opener.open(request, timeout=300)
     holder.readline()
