@@ -21,7 +21,8 @@
  * keep a page of.
  *
  * There are two kernels. The one here works on single tiles, which it has in registers; it takes little shared memory,
- * so that other kernels of the step run concurrently. The one of attention_span.cu is for long contexts. */
+ * so that other kernels of the step run concurrently. The one of attention_span.cu is for long contexts, where neither
+ * or both of K and V have scales. */
 #include "ops/cuda/attention_mma.cuh"
 
 #include <type_traits>
@@ -322,18 +323,6 @@ static __device__ inline void store_unit(const tile_shared<DIM> *t, int n, const
                 *(float4 *)(to + 4 + 64 * warp + 16 * c + 8 * col + j) =
                     make_float4(out[j][2 * side + col], out[j + 1][2 * side + col], out[j + 2][2 * side + col],
                                 out[j + 3][2 * side + col]);
-    }
-}
-
-/* A type as an argument, and a call with the type that has scales. */
-template <cache_type T> struct type_tag {
-};
-template <typename F> static __device__ inline void with_type(cache_type t, const F &f)
-{
-    switch (t) {
-    case CACHE_Q8_0: f(type_tag<CACHE_Q8_0>{}); break;
-    case CACHE_Q4_0: f(type_tag<CACHE_Q4_0>{}); break;
-    default: f(type_tag<CACHE_TQ3>{});
     }
 }
 
@@ -773,7 +762,8 @@ extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes)
         per_row > QUERIES)
         return false;
     bool is_short = a->n_tiles <= SHORT_TILES, many = a->n_rows >= MANY_ROWS && a->n_rows <= STEP_ROWS;
-    bool spans   = (!is_short || many) && !is_coded(a) && !a->kept && cuda_attention_has_spans();
+    bool mixed   = is_coded(a) && !(a->c.scale_bytes && a->c.v_scale_bytes);
+    bool spans   = (!is_short || (many && !is_coded(a))) && !mixed && !a->kept && cuda_attention_has_spans();
     int  parts   = a->n_tiles / SPAN_TILES + SHORT_TILES + 2 * SPAN_TILES + a->n_rows / TILE_KEYS;
     a->few_tiles = !spans ? a->n_tiles : is_short ? 0 : (int)SHORT_TILES;
     a->n_parts   = spans ? min_int(parts, a->n_tiles) : a->n_tiles;

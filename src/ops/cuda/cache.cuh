@@ -146,6 +146,18 @@ template <cache_type T> static __device__ inline uint4 cache_eight(const char *c
         return cache_decoded<T>(cache_load<T>(code, scale, i), i);
 }
 
+/* A type as an argument, and a call with the type that has scales. */
+template <cache_type T> struct type_tag {
+};
+template <typename F> static __device__ inline void with_type(cache_type t, const F &f)
+{
+    switch (t) {
+    case CACHE_Q8_0: f(type_tag<CACHE_Q8_0>{}); break;
+    case CACHE_Q4_0: f(type_tag<CACHE_Q4_0>{}); break;
+    default: f(type_tag<CACHE_TQ3>{});
+    }
+}
+
 /* Returns element i of a stored vector, exactly. */
 static __device__ inline float cache_value(cache_type t, const cache_vec &v, int i)
 {

@@ -112,12 +112,43 @@ TEST(attention_agrees_with_ref_for_every_pair_of_types)
 /* Long contexts, where many tiles merge. ref takes most of the time. */
 TEST_LONG(attention_with_scales_agrees_with_ref_at_length)
 {
-    static const pair_case a[] = {{{CACHE_Q8_0, CACHE_Q8_0}, 64, 16400, 2, 0},
-                                  {{CACHE_Q8_0, CACHE_Q4_0}, 128, 4100, 2, 0},
-                                  {{CACHE_TQ3, CACHE_TQ3}, 64, 4097, 3, 0},
-                                  {{CACHE_Q4_0, CACHE_TQ3}, 256, 1030, 5, 600}};
+    static const pair_case a[] = {
+        {{CACHE_Q8_0, CACHE_Q8_0}, 64, 16400, 2, 0}, {{CACHE_Q8_0, CACHE_Q4_0}, 128, 4100, 2, 0},
+        {{CACHE_TQ3, CACHE_TQ3}, 64, 4097, 3, 0},    {{CACHE_Q8_0, CACHE_Q8_0}, 512, 2300, 1, 0},
+        {{CACHE_TQ3, CACHE_Q4_0}, 512, 2200, 4, 0},  {{CACHE_Q8_0, CACHE_TQ3}, 256, 2306, 7, 2200},
+        {{CACHE_Q4_0, CACHE_TQ3}, 256, 1030, 5, 600}};
     for (size_t i = 0; i < COUNT(a); i++) rig_compare(t, play_pair, &a[i]);
 }
+
+/* The rows of a chain over a long context, together and one by one. */
+static void check_alone(rig *g, cache_types types, int D, int n_ctx, int n_rows, int window)
+{
+    size_t    each = (size_t)(HEADS * D), n = (size_t)n_rows * each;
+    kv_class  c   = rig_kv(g, types, 1, KV, D, 1, n_ctx);
+    step_rows all = rig_chain(g, 0, 0, n_ctx);
+    float    *q   = rig_randn(g, n);
+    dev       y = rig_new(g, n * sizeof(float)), alone = rig_new(g, each * sizeof(float));
+    store_random(g, &c, &all);
+    step_rows rows = rig_chain(g, 0, n_ctx - n_rows, n_rows);
+    OP(g, attention, y, rig_put_f32(g, q, n), HEADS, &c, 0, &rows, 0.3f, window);
+    float *together = rig_get_f32(g, y, n);
+    for (int r = 0; r < n_rows; r++) {
+        step_rows row = rig_chain(g, 0, n_ctx - n_rows + r, 1);
+        OP(g, attention, alone, rig_put_f32(g, q + (size_t)r * each, each), HEADS, &c, 0, &row, 0.3f, window);
+        SAME_F32(g, rig_get_f32(g, alone, each), together + (size_t)r * each, each);
+    }
+}
+
+static void rows_alone(rig *g)
+{
+    if (!g->o->kv_scales || !strcmp(g->o->name, "ref")) return; /* ref has one way only */
+    check_alone(g, cache_types_both(CACHE_Q8_0), 512, 2310, 5, 0);
+    check_alone(g, (cache_types){CACHE_Q4_0, CACHE_TQ3}, 256, 2500, 3, 2300);
+    check_alone(g, (cache_types){CACHE_TQ3, CACHE_Q8_0}, 128, 2177, 6, 0);
+    check_alone(g, cache_types_both(CACHE_Q4_0), 64, 4200, 17, 0);
+    check_alone(g, (cache_types){CACHE_F16, CACHE_Q4_0}, 64, 2200, 3, 0);
+}
+TEST_LONG(attention_with_scales_of_rows_alone_and_together) { rig_each(t, rows_alone); }
 
 /* Copies a cache with scales into one of f32: the values as attention reads them, in the rotated basis. */
 static kv_class decoded_copy(rig *g, const kv_class *c, int n_ctx)
