@@ -38,7 +38,7 @@ static void read_sections(pack *p, const uint8_t *data, size_t left)
 static void check_content(const tandem_session_content *c)
 {
     REQUIRE(c->ids.n && c->n_prompt >= 0 && (size_t)c->n_prompt <= c->ids.n);
-    for (size_t i = 0; i < c->ids.n; i++) REQUIRE(c->ids.p[i] >= 0 && c->ids.p[i] < N_VOCAB);
+    for (size_t i = 0; i < c->ids.n; i++) REQUIRE(c->ids.p[i] < N_VOCAB); /* negative: a picture */
     REQUIRE(c->temp >= 0 && c->temp <= 100 && c->top_p >= 0 && c->top_p <= 1 && c->min_p >= 0 && c->min_p <= 1);
     REQUIRE(c->top_k >= 0 && c->repeat_penalty > 0 && c->presence_penalty >= -100 && c->frequency_penalty <= 100);
 }
