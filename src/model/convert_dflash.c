@@ -54,7 +54,8 @@ void plan_dflash_keys(convert_plan *p, const dflash_config *c)
     if (c->kind == DFLASH_2) plan_u32(p, "selector_top_k", c->n_top);
     put_scales(p, c);
     if (!c->window) return;
-    if (!c->causal_full && !c->causal_sliding) gguf_put_bool(p->w, "dflash.attention.sliding_causal", false);
+    if (c->causal_sliding != (c->causal_full || c->kind != DFLASH_2)) /* not what the reader assumes */
+        gguf_put_bool(p->w, "dflash.attention.sliding_causal", c->causal_sliding);
     plan_u32(p, "attention.sliding_window", c->window);
     plan_bools(p, "attention.sliding_window_pattern", c->sliding, c->n_layers);
 }

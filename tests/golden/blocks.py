@@ -76,7 +76,7 @@ class Drafter:
         self.anchored = self.spark and get("sample_from_anchor", not other)
         self.B, self.L, self.eps = get("block_size"), body["num_hidden_layers"], body["rms_norm_eps"]
         self.dh = w["layers.0.self_attn.q_norm.weight"].shape[0]
-        native = "target_layer_ids" in c
+        native = self.spark and "target_layer_ids" in c
         types = body.get("layer_types", [])
         self.sliding = [not native and t == "sliding_attention" for t in types] or [False] * self.L
         self.W = body.get("sliding_window")
@@ -188,7 +188,8 @@ class Drafter:
             if self.spark:
                 before = w["markov_head.markov_w1.weight"][prev]
                 z = z + w["markov_head.markov_w2.weight"] @ before
-                s = w["confidence_head.proj.weight"][0] @ np.concatenate([rows[k], before])
+                proj = w["confidence_head.proj.weight"][0]
+                s = proj @ np.concatenate([rows[k], before])[:len(proj)]
                 conf.append(1 / (1 + math.exp(-s - w["confidence_head.proj.bias"][0])))
                 pick = int(z.argmax())
                 if "d2t" in w:

@@ -478,3 +478,30 @@ TEST(convert_survives_every_failing_allocation)
         unlink(out_path());
     }
 }
+
+TEST(convert_writes_dspark_and_dflash2_drafters)
+{
+    static const expected_key    spark[]  = {{"dflash.block_size", 7},
+                                             {"dflash.sample_from_anchor", 1},
+                                             {"dflash.target_layers", 2},
+                                             {"dflash.final_logit_softcapping", 30},
+                                             {"dflash.rope.partial_rotary_factor", 0.25},
+                                             {"dflash.attention.key_length", 128}};
+    static const expected_key    second[] = {{"dflash.selector_top_k", 8}, {"dflash.logit_scale", 0.75}};
+    static const expected_key    causal[] = {{"dflash.attention.sliding_causal", 1}};
+    static const expected_tensor x[]      = {{"markov_w1.weight", QUANT_BF16, 16, 512},
+                                             {"conf_proj.weight", QUANT_F32, 144, 1},
+                                             {"blk.1.post_ffw_norm.weight", QUANT_F32, 128, 1}};
+    static const expected_tensor pair[]   = {{"selector_predecessor.weight", QUANT_BF16, 16, 512},
+                                             {"blk.0.attn_conv_base.weight", QUANT_F32, 128, 2},
+                                             {"blk.1.ffn_conv_proj.weight", QUANT_BF16, 128, 32}};
+    err                          e        = {0};
+    CHECK_OK(convert(golden_dir("gemma4-dense-dspark"), NULL, NULL, &e), e);
+    check_file(t, "dflash", spark, COUNT(spark), x, COUNT(x), 33);
+    CHECK_OK(convert(golden_dir("gemma4-dense-dflash2"), NULL, NULL, &e), e);
+    check_file(t, "dflash", second, COUNT(second), pair, COUNT(pair), 36);
+    make_dir("gemma4-dense-dflash2", "\"is_causal\": false,", ""); /* then sliding layers are */
+    CHECK_OK(convert(made_dir, NULL, NULL, &e), e);
+    check_file(t, "dflash", causal, COUNT(causal), pair, COUNT(pair), 36);
+    remove_dir();
+}
