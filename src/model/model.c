@@ -433,6 +433,7 @@ static bool open_media(target *t, const checkpoint *c, const char *mmproj, err *
     const vision_config *v = vision_config_of(t->vision);
     t->media               = &v->rules;
     t->media_bytes         = vision_bytes(t->vision);
+    t->media_stamp         = vision_stamp(t->vision)[0] ? vision_stamp(t->vision) : NULL;
     t->sees_ahead          = v->sees_ahead;
     t->sections            = v->sections;
     return true;

@@ -132,12 +132,13 @@ struct target {
     int                 n_suppress_ids;
     bool                empty_thought; /* chat: a response without thinking starts with an empty thought */
     bool                causal_media;  /* rows of pictures see no later rows, where the files do not state it */
-    const media_rules  *media;         /* pictures that the model accepts; NULL: text only; as the next four */
+    const media_rules  *media;         /* pictures that the model accepts; NULL: text only; as the next five */
     vision             *vision;        /* their encoder */
-    size_t              media_bytes;   /* memory that its weights will take; loaded with the first picture */
-    bool                sees_ahead;    /* in sliding layers a row of a span sees all rows of the span */
-    bool                sections;      /* rows have section positions (step.section) */
-    sample_params       defaults;      /* sampling defaults of the model's files; else those of the family */
+    const char         *media_stamp; /* identifies a file of the encoder in addition to the model's files; NULL: none */
+    size_t              media_bytes; /* memory that its weights will take; loaded with the first picture */
+    bool                sees_ahead;  /* in sliding layers a row of a span sees all rows of the span */
+    bool                sections;    /* rows have section positions (step.section) */
+    sample_params       defaults;    /* sampling defaults of the model's files; else those of the family */
 
     /* Divides the layers into page classes with these types. Returns their number. Changes nothing. */
     int (*kv_classes)(const target *t, const kv_types *types, kv_class_spec out[KV_MAX_CLASSES]);

@@ -49,7 +49,12 @@ static bool read_config(vision *v, const target *t, const checkpoint *text, cons
     vision_files f = {text, projector, t->n_embd, t->n_vocab, t->causal_media};
     if (!t->family->vision(&v->c, &f, e)) return false;
     snprintf(v->path, sizeof v->path, "%s", projector ? projector->path : text->path);
-    v->gguf  = projector;
+    v->gguf = projector;
+    if (projector) {
+        char fingerprint[FINGERPRINT_MAX];
+        fingerprint_checkpoint(projector, fingerprint);
+        fingerprint_stamp(projector, fingerprint, v->stamp);
+    }
     v->bytes = tensor_bytes(projector ? projector : text, projector);
     v->o     = t->o;
     return true;
@@ -324,4 +329,5 @@ bool vision_encode(vision *v, const media_span *s, float *out, err *e)
 }
 
 const vision_config *vision_config_of(const vision *v) { return &v->c; }
+const char          *vision_stamp(const vision *v) { return v->stamp; }
 size_t               vision_bytes(const vision *v) { return v->bytes; }

@@ -19,6 +19,8 @@ enum { VISION_STEP_ROWS = 384 }; /* rows of a step that hold a picture of the de
 void vision_close(vision *v);    /* accepts NULL */
 
 const vision_config *vision_config_of(const vision *v);
+/* Returns fingerprint_stamp of the file of an encoder that is not in the model's own files, else "". */
+const char *vision_stamp(const vision *v);
 /* Returns the bytes of the encoder's weights in its file. */
 size_t vision_bytes(const vision *v);
 /* Writes the soft tokens of a span, [s->n][n_out] floats of host memory. Blocks until they are computed. Loads the

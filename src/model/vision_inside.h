@@ -2,6 +2,7 @@
  * runs the layers. */
 #ifndef TANDEM_MODEL_VISION_INSIDE_H
 #define TANDEM_MODEL_VISION_INSIDE_H
+#include "gguf/fingerprint.h"
 #include "model/bind.h"
 #include "model/vision.h"
 
@@ -36,8 +37,9 @@ struct vision {
     queue        *q;
     char          path[4096]; /* the checkpoint with the weights */
     bool          gguf;
-    size_t        bytes;  /* weights in the file */
-    bool          loaded; /* the following are set */
+    char          stamp[FINGERPRINT_STAMP_MAX]; /* vision_stamp */
+    size_t        bytes;                        /* weights in the file */
+    bool          loaded;                       /* the following are set */
 
     vision_linear patch[2]; /* the second one: of the second frame, if the file has two */
     vision_linear proj, fc; /* proj: to soft tokens; fc: the merger's first map */

@@ -29,6 +29,7 @@ static hash128 target_key(const spec *s)
                s->opt.fingerprint);
     buf_printf(&b, "%s\n", kv_types_text(&s->opt.kv_type, types)); /* sparse attention too */
     buf_printf(&b, "%d %d %d %d\n", KV_PAGE, t->n_layers, t->n_embd, t->n_vocab);
+    if (t->media_stamp) buf_printf(&b, "%s\n", t->media_stamp); /* K/V of pictures depend on their encoder */
     for (int i = 0; i < t->n_kv_classes; i++) {
         put_class(&b, kv_pool_class(s->kv, i));
         buf_printf(&b, "%d\n", t->kv_class[i].window);

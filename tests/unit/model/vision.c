@@ -1,5 +1,6 @@
 /* The encoders of pictures: soft tokens and logits of Hugging Face transformers in float64, and promise 1. */
 #include "backends.h"
+#include "base/fault.h"
 #include "golden_media.h"
 #include "kv/lane.h"
 #include "model/model.h"
@@ -285,4 +286,44 @@ TEST(vision_refuses_a_picture_that_does_not_fit)
         picture_free(&s.frames[0]);
     }
     close_rig(&g);
+}
+
+/* Every allocation fails in turn, of the weights and of the first picture: the next attempt starts again. */
+TEST(vision_loads_again_after_each_failed_allocation)
+{
+    for (size_t k = 0; k < COUNT(media_sets); k++) {
+        rig g;
+        err e = {0};
+        if (open_rig(t, &g, &media_sets[k], "cpu") && media_case_load(t, &g.x, g.ref, &media_sets[k], 0, g.m->media)) {
+            const media_span *s     = media_prompt_span(g.x.media, 0);
+            int               tries = 0;
+            g.soft[0]               = xnew_n(float, (size_t)s->n *(size_t)g.m->n_embd);
+            for (bool ok = false; !ok && tries < 2000; tries++) {
+                fault_fail_nth(tries + 1);
+                ok = target_encode(g.m, s, g.soft[0], &e);
+                fault_fail_nth(0);
+                if (!ok) CHECK(e.code == ERR_UNAVAILABLE || e.code == ERR_LIMIT);
+            }
+            CHECK(tries > 20 && tries < 2000);
+            check_soft(t, &g, false);
+        }
+        close_rig(&g);
+    }
+}
+
+TEST(vision_refuses_the_encoder_of_another_family)
+{
+    err           e  = {0};
+    checkpoint   *cp = NULL;
+    target       *m  = NULL;
+    char          dir[MEDIA_CASE_PATH], mmproj[MEDIA_CASE_PATH], unused[MEDIA_CASE_PATH];
+    model_options opt = {.device = "cpu", .n_threads = 1, .mmproj = mmproj};
+    media_case_paths(&media_sets[2], unused, mmproj);
+    media_case_paths(&media_sets[3], dir, unused);
+    if (!CHECK_OK(checkpoint_open(&cp, dir, &e), e)) return;
+    CHECK_FAILS(model_open(&m, cp, &opt, &e), e, "mmproj.gguf: the projector is not one of this model's kind");
+    opt.mmproj = "none";
+    if (CHECK_OK(model_open(&m, cp, &opt, &e), e)) CHECK(!m->media && !m->sections);
+    model_close(m);
+    checkpoint_close(cp);
 }

@@ -236,3 +236,27 @@ TEST(pictures_are_counted_in_the_usage)
     }
     close_stage(&g);
 }
+
+/* Texts with pictures come back from the disk after a restart. */
+TEST(pictures_come_back_from_the_disk)
+{
+    static const int which[][2] = {{0, 2}, {1, 1}}; /* set, case: a short text is not stored */
+    char             dir[512];
+    snprintf(dir, sizeof dir, "%s/pictures", test_tmp_dir());
+    for (size_t k = 0; k < COUNT(which); k++) {
+        tandem_options   o = default_options();
+        const media_set *x = &media_sets[which[k][0]];
+        stage            g, h;
+        nano_answer      first, again;
+        o.cache_dir = dir;
+        bool ok     = open_stage(t, &g, x, which[k][1], o) && ask(t, &g, TANDEM_SPEC_OFF, &first);
+        close_stage(&g);
+        if (ok && open_stage(t, &h, x, which[k][1], o) && ask(t, &h, TANDEM_SPEC_OFF, &again)) {
+            nano_same(t, &first, &again);
+            CHECK_MSG(again.result.usage.cached_tokens > h.x.T / 2, "%s: %d of %d tokens are cached", x->name,
+                      again.result.usage.cached_tokens, h.x.T);
+        }
+        if (ok) close_stage(&h);
+    }
+    test_tmp_clear();
+}

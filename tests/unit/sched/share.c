@@ -180,3 +180,19 @@ TEST(share_first_lanes_are_fair)
     }
     CHECK_INT(share_first_lane((int64_t)1 << 40, 7), share_first_lane(0, 7));
 }
+
+/* A picture that must not be divided gets all of its rows or none; the first prompt's always fits. */
+TEST(share_whole_pictures)
+{
+    share_limits l = {.step_rows = 64, .max_stall_s = 0.2};
+    int          rows[4];
+    share(&l, 4, (int[]){1, 300, 1, 20}, rows);
+    CHECK_INT(share_whole(&l, (int[]){1, 300, 1, 20}, (int[]){1, 62, 1, 1}, 4, rows), 64);
+    CHECK(rows[0] == 1 && rows[1] == 62 && rows[2] == 1 && rows[3] == 0); /* the later prompt waits */
+    memcpy(rows, (int[]){40, 10, 1, 0}, sizeof rows);
+    CHECK_INT(share_whole(&l, (int[]){300, 300, 1, 300}, (int[]){1, 30, 1, 60}, 4, rows), 41);
+    CHECK(rows[0] == 40 && rows[1] == 0 && rows[3] == 0); /* not after the first one's rows; none stays none */
+    memcpy(rows, (int[]){10, 10, 1, 10}, sizeof rows);
+    CHECK_INT(share_whole(&l, (int[]){300, 300, 1, 300}, (int[]){1, 40, 1, 10}, 4, rows), 61);
+    CHECK(rows[0] == 10 && rows[1] == 40 && rows[3] == 10); /* free rows first */
+}
