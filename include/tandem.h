@@ -535,6 +535,7 @@ typedef struct {
     int64_t prompt_tokens, cached_tokens, completion_tokens; /* admitted requests only */
 
     int64_t steps, failed_steps, rows, prompt_rows; /* rows: without draft tokens */
+    int64_t prompt_steps;                           /* steps with prompt rows */
     double  step_s;                                 /* duration of all steps */
     double  busy_s;                                 /* age of the current step or the work between steps; 0: idle */
     int64_t step_bucket[TANDEM_STEP_BUCKETS]; /* steps of 2^(i-1)/8 to 2^i/8 ms; [0]: shorter ones; the last: longer */

@@ -693,6 +693,7 @@ static void note_step(sched *s, double took)
     s->stats.step_s += took;
     s->stats.rows += s->rows;
     s->stats.prompt_rows += s->prompt_rows;
+    s->stats.prompt_steps += s->prompt_rows > 0;
     s->stats.step_bucket[sched_bucket(took)]++;
     if (s->prompt_rows >= ENOUGH) s->row_s = share_average(s->row_s, took / s->rows);
     share_note(&s->pace, took, s->prompt_rows, s->rows - s->prompt_rows, s->row_s);

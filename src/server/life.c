@@ -322,6 +322,7 @@ void life_stats(const server *s, tandem_stats *out)
     add_counts(&out->failed_steps, &b->failed_steps, 1);
     add_counts(&out->rows, &b->rows, 1);
     add_counts(&out->prompt_rows, &b->prompt_rows, 1);
+    add_counts(&out->prompt_steps, &b->prompt_steps, 1);
     out->step_s += b->step_s;
     add_counts(out->step_bucket, b->step_bucket, COUNT(b->step_bucket));
     out->mask_s += b->mask_s;

@@ -188,6 +188,7 @@ static void put_steps(json_writer *w, const tandem_stats *s)
     json_member_int(w, "failed", s->failed_steps);
     json_member_int(w, "rows", s->rows);
     json_member_int(w, "prompt_rows", s->prompt_rows);
+    json_member_int(w, "prompt_steps", s->prompt_steps);
     json_member_real(w, "seconds", s->step_s);
     json_member_real(w, "busy_s", s->busy_s);
     put_counts(w, "buckets", s->step_bucket, TANDEM_STEP_BUCKETS);

@@ -441,6 +441,7 @@ static void put_steps(page *p, const tandem_stats *s)
     single(p, OURS, "counter", "failed_steps_total", "Steps that failed on the device.", (double)s->failed_steps);
     single(p, OURS, "counter", "step_rows_total", "Rows of all steps.", (double)s->rows);
     single(p, OURS, "counter", "step_prompt_rows_total", "Prompt rows of all steps.", (double)s->prompt_rows);
+    single(p, OURS, "counter", "prompt_steps_total", "Steps with prompt rows.", (double)s->prompt_steps);
     single(p, OURS, "gauge", "engine_busy_seconds", "Age of the current step; 0 when idle.", s->busy_s);
 }
 

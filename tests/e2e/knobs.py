@@ -225,26 +225,20 @@ def second(s):
 
 
 def waits(s):
-    """Whether a request of the same key waits while another one runs."""
+    """Whether a request ends only after a long one that began before it."""
+    with Long(s, 3000):
+        s.ask(n=1)
+        return s.stats()["requests"]["running"] == 0
+
+
+def chunk_rows(s):
+    """The mean length of a prompt's chunks while a response runs."""
     with Long(s):
-        t = threading.Thread(target=s.ask, kwargs={"n": 1})
-        t.start()
-        for _ in range(100):
-            if (queued := s.stats()["requests"]["queued"]) or not t.is_alive():
-                break
-            time.sleep(0.01)
-    t.join()
-    return queued > 0
-
-
-def short_chunks(s):
-    """Whether a prompt of thousands of tokens is cut into chunks of less than 100 while a response runs."""
-    s.ask(n=8)
-    with Long(s, 8000):
+        s.ask(n=1)
         before = s.stats()["steps"]
-        s.ask(prompt=STORY * 150, n=1)
+        s.ask(prompt="Now. " + STORY * 20, n=1)
         after = s.stats()["steps"]
-    return after["steps"] - before["steps"] > (after["prompt_rows"] - before["prompt_rows"]) / 100
+    return (after["prompt_rows"] - before["prompt_rows"]) / (after["prompt_steps"] - before["prompt_steps"])
 
 
 def saves(s):
@@ -413,6 +407,7 @@ FLAGS = {
     "kv-sliding": Knob("f32", engine("kv_bytes_per_token"), lambda x: x > 4096),
     "kv-draft": Knob("f32", engine("kv_bytes"), None),
     "sparse-fa": Knob("0.5", first_logprob, None),
+    "memory-share": Knob("0.01", engine("kv_bytes"), None),
     "kv-bytes": Knob("50M", engine("kv_bytes"), lambda x: x <= 50e6),
     "max-lanes": Knob("1", waits, True),
     "step-tokens": Knob("16", steps_of_prompt, True, ["--max-lanes", "16"]),
@@ -423,6 +418,7 @@ FLAGS = {
     "spec": Knob("mtp", methods(speculative="dflash"), ["mtp"]),
     "draft": Knob("none", engine("dflash"), False),
     "draft-ctx": Knob("64", engine("kv_bytes"), None),
+    "draft-window": Knob("16", drafts(prompt=STORY * 8), None, ["--spec", "dflash"]),
     "draft-quant": Knob("q4_0", drafter("nano-dflash", "quantisation"), "Q4_0"),
     "lazy-draft": Knob(None, drafter("nano-dflash", "state"), not_("loaded")),
     "draft-max": Knob("2", longest_draft, 2, ["--spec", "dflash"]),
@@ -465,6 +461,7 @@ SETTINGS = {
     "dflash_lazy_drafter": Knob("true", drafter("nano-dflash", "state"), not_("loaded")),
     "dflash_kv_pressure_threshold": Knob("0", route("kv_pressure"), True),
     "dflash_max_ctx": Knob("8", route("max_ctx"), True),
+    "dflash_draft_window": Knob("16", drafts(prompt=STORY * 8), None, ["--spec", "dflash"]),
     "dflash_draft_model": Knob(f"{NANO}/dflash.gguf", engine("dflash"), True, ["--draft", "none"]),
     "mtp_draft_model": Knob(f"{NANO}/mtp.gguf", engine("mtp"), True, ["--draft", "none"]),
     "dflash_draft_quant_enabled": Knob("true", drafter("nano-dflash", "quantisation"), "Q4_0", ["--set", "dflash_draft_quant_weight_bits=4"]),
@@ -478,7 +475,7 @@ SETTINGS = {
     "sparse_fa": Knob("0.5", first_logprob, None),
     "kv_cap": Knob("0.05", lambda s: s.ask(prompt=STORY * 20, n=400)[0], not_(200), SMALL),
     "max_mask_ms": Knob("1", mask_status, True),
-    "max_stall_ms": Knob("0", short_chunks, True),
+    "max_stall_ms": Knob("0", chunk_rows, lambda x: x <= 16),
     "queue_max": Knob("0", second, not_(200), ONE_LANE),
     "max_lanes_per_key": Knob("1", waits, True),
     "max_queue_per_key": Knob("0", second, not_(200), ONE_LANE),

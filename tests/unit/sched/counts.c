@@ -41,6 +41,7 @@ TEST(sched_counts_steps_and_rows)
         CHECK_INT(s.steps, k[i].pieces + N - 1);
         CHECK_INT(s.rows, NANO_PROMPT + N - 1);
         CHECK_INT(s.prompt_rows, NANO_PROMPT - (last == 1));
+        CHECK(s.prompt_steps > 0 && s.prompt_steps <= s.steps);
         CHECK_INT(sum(s.step_bucket, TANDEM_STEP_BUCKETS), s.steps);
         CHECK_INT(sum(s.mask_bucket, TANDEM_STEP_BUCKETS), 0);
         CHECK(s.step_s > 0 && s.mask_s == 0 && s.failed_steps == 0);

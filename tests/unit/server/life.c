@@ -573,7 +573,7 @@ TEST(server_counts_all_its_engines)
                                &want.cached_tokens,     &want.steps,       &want.failed_steps,      &want.rows,
                                &want.completion_tokens, &want.prompt_rows, &want.prefix_hits,       &want.prefix_misses,
                                &want.prefix_evicted,    &want.spec.rounds, &want.spec.plain_rounds, &want.spec.drafted,
-                               &want.spec.accepted,     &want.kv_wiped};
+                               &want.spec.accepted,     &want.kv_wiped,    &want.prompt_steps};
     for (size_t i = 0; i < COUNT(counts); i++) *counts[i] = 1 + (int64_t)i;
     want.step_s           = 0.5;
     want.mask_s           = 0.25;

@@ -92,9 +92,9 @@ TEST(server_replies_have_all_their_members)
          "stored_hits "
          "stored_misses classes[{kind window held_bytes used_bytes pinned_bytes reserved_bytes}]} speculation{" GUESSES
          " plain_rounds drafted_by_position[] accepted_by_position[] methods{dflash" METHOD " tree" METHOD " mtp" METHOD
-         " ngram" METHOD " grammar" METHOD
-         "} routes} steps{steps failed rows prompt_rows seconds busy_s buckets[]} slots latency{first_token" HISTOGRAM
-         " between_tokens" HISTOGRAM " total" HISTOGRAM "} process{resident_bytes held_bytes "
+         " ngram" METHOD " grammar" METHOD "} routes} steps{steps failed rows prompt_rows prompt_steps seconds busy_s "
+         "buckets[]} slots latency{first_token" HISTOGRAM " between_tokens" HISTOGRAM " total" HISTOGRAM
+         "} process{resident_bytes held_bytes "
          "host_bytes host_available_bytes uptime_s} "
          "http{connections calls accepted refused bytes_in bytes_out stats_streams} gpus}"},
     };
@@ -172,7 +172,8 @@ TEST(server_stats_are_the_engines)
              {"steps.steps", s.steps},
              {"steps.failed", 0},
              {"steps.rows", s.rows},
-             {"steps.prompt_rows", s.prompt_rows}};
+             {"steps.prompt_rows", s.prompt_rows},
+             {"steps.prompt_steps", s.prompt_steps}};
     for (size_t i = 0; i < COUNT(k); i++)
         CHECK_MSG(rig_int(v, k[i].at) == k[i].want, "%s is %lld, expected %lld", k[i].at,
                   (long long)rig_int(v, k[i].at), (long long)k[i].want);
