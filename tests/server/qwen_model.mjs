@@ -1,7 +1,7 @@
 // A Qwen 3.5 chat model for tests of the protocol: the golden model of random weights with a real vocabulary (the published one of
 // Qwen 3 with the added tokens of Qwen 3.5). It writes nonsense, but closes its thoughts, opens tool calls and ends its turns, because
 // the rows of those tokens in the output matrix are longer than the others.
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { vocabularyOf } from "../e2e/tokenizer_programs.mjs";
@@ -43,7 +43,8 @@ function lengthenRows(table) {
 
 function writeWeights(path, golden) {
   const { header, data } = readTensors(join(golden, "model.safetensors"));
-  const tables = { "model.language_model.embed_tokens.weight": randomTable(1), "lm_head.weight": lengthenRows(randomTable(2)) };
+  const head = "lm_head.weight", embedding = randomTable(1); // without a head, the embedding is the output matrix
+  const tables = { "model.language_model.embed_tokens.weight": header[head] ? embedding : lengthenRows(embedding), [head]: lengthenRows(randomTable(2)) };
   const parts = [], out = {};
   let at = 0;
   for (const name of Object.keys(header).filter((k) => k !== "__metadata__")) {
@@ -67,13 +68,20 @@ function tokenizer() {
   return json;
 }
 
-// Makes the model in a new directory, which is removed when the process ends. Returns its path.
-export function makeQwen() {
-  const golden = join(import.meta.dirname, "../golden/qwen35-dense"), dir = join(tmpdir(), `qwen-${process.pid}`);
+const VISION = { image_token_id: "<|image_pad|>", video_token_id: "<|video_pad|>", vision_start_token_id: "<|vision_start|>", vision_end_token_id: "<|vision_end|>" };
+
+// Makes the model in a new directory, which is removed when the process ends. Returns its path. name: a golden model of the family;
+// qwen35-vision takes pictures.
+export function makeQwen(name = "qwen35-dense") {
+  const golden = join(import.meta.dirname, "../golden", name), dir = join(tmpdir(), `qwen-${process.pid}-${name}`);
   const config = JSON.parse(readFileSync(join(golden, "config.json"), "utf8"));
   mkdirSync(dir);
   process.on("exit", () => rmSync(dir, { recursive: true, force: true }));
   Object.assign(config.text_config, { vocab_size: VOCABULARY, max_position_embeddings: 262144, eos_token_id: FIRST + 2 });
+  if (config.vision_config) {
+    for (const [key, token] of Object.entries(VISION)) config[key] = FIRST + ADDED.indexOf(token);
+    copyFileSync(join(golden, "preprocessor_config.json"), join(dir, "preprocessor_config.json"));
+  }
   writeFileSync(join(dir, "config.json"), JSON.stringify(config));
   writeFileSync(join(dir, "generation_config.json"), JSON.stringify({ do_sample: false, eos_token_id: [FIRST + 2, FIRST] }));
   writeFileSync(join(dir, "tokenizer.json"), JSON.stringify(tokenizer()));

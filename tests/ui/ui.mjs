@@ -87,6 +87,7 @@ if (!smoke) {
   await part("first paint", async () => (paint = await views.firstPaint(browser, server.url)));
   await part("chat more", () => views.chatMore(browser, server.url));
   await part("pictures", () => views.pictures(browser, server.url));
+  await part("sight", () => views.sight(browser, tandem));
   await part("thoughts", () => views.thoughts(browser, server.url));
   await part("gpu", () => views.gpu(browser, server.url));
   await part("keyboard", keyboard);

@@ -1,5 +1,7 @@
 // Every view against a server with nano under load.
-import { check, matches, post, same, sleep, stopwatch } from "../server/serve.mjs";
+import { join } from "node:path";
+import { makeQwen } from "../server/qwen_model.mjs";
+import { check, matches, post, same, serve, stopwatch } from "../server/serve.mjs";
 import { inspect } from "./browser.mjs";
 import { checkLayout, checkStructure, load } from "./stage.mjs";
 
@@ -166,6 +168,26 @@ export async function pictures(browser, url) {
   same(body.messages.at(-1).content, [...Array(2).fill({ type: "image_url", image_url: { url: `data:image/png;base64,${PIXEL}` } }), { type: "text", text: "What is this?" }], `${what}: the request`);
   same(await page.locator(".message.user img").count(), 2, `${what}: are shown`);
   await page.end(what);
+}
+
+// A model that sees and thinks, if in nonsense: pictures reach it, and its text is the same without speculation.
+export async function sight(browser, tandem) {
+  const server = await serve(tandem, ["-m", makeQwen("qwen35-vision"), "--ctx", "4096"]), images = join(import.meta.dirname, "../golden/vision-images");
+  const page = await browser.open(`${server.url}/ui/#/chat`);
+  await page.locator(".composer input[type=file]").setInputFiles([join(images, "photo.jpg"), join(images, "alpha.png")]);
+  await page.waitForFunction(() => document.querySelectorAll(".thumbs img").length === 2);
+  await page.getByLabel("Maximum tokens").fill("48");
+  await page.getByLabel("Compare with speculation off").check();
+  await page.locator(".composer textarea").fill("What is this?");
+  await page.locator(".composer textarea").press("Enter");
+  await page.waitForSelector(".verdict.good");
+  same(await page.locator(".message .problem").count(), 0, "pictures are accepted");
+  same(await page.locator(".message.user img").evaluateAll((all) => all.map((x) => x.naturalWidth > 0)), [true, true], "and shown");
+  await page.reload();
+  await page.waitForSelector(".verdict.good");
+  same(await page.locator(".message.user img").count(), 2, "and kept with the conversation");
+  await page.end("a model that sees");
+  await server.stop();
 }
 
 export async function thoughts(browser, url) {

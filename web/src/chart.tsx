@@ -56,7 +56,7 @@ function optionsOf(p: ChartProps, width: number, mark: () => { x: number | null 
   return {
     width,
     height: p.height ?? 180,
-    padding: [8, 8, 0, 0],
+    padding: [8, 28, 0, 0],
     cursor: { y: false },
     legend: { show: p.lines.length > 1, live: false },
     scales: { ...scale, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },

@@ -78,7 +78,7 @@ export const en = {
   "live.rows": "{n} rows per step",
   "live.memory": "Memory",
   "live.uptime": "up for {t}",
-  "live.host": "machine: {used} of {all}",
+  "live.host": "machine: {used} / {all}",
   "live.gpu_memory": "{used} of {all}",
   "live.last": "last {n} min",
   "live.requests": "Requests",

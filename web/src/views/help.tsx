@@ -31,7 +31,7 @@ export function HelpView() {
       </Card>
       <Card title={t("help.model")}>
         <p>{t("help.model_text")}</p>
-        <Code text={"tandem serve ./gemma-4-E4B-it --draft dflash.gguf"} />
+        <Code text={"tandem serve -m ./gemma-4-E4B-it --draft ./gemma-4-E4B-it-DFlash"} />
         <p class="quiet">{t("help.model_more")}</p>
       </Card>
     </div>
