@@ -142,7 +142,7 @@ static void start_load(tier *t, tandem_job *j, double now, double row_s)
     x->r->wants     = kv_image_wants;
     x->r->fits      = kv_image_fits;
     x->r->wants_ctx = filter;
-    x->deadline     = now + tier_patience(row_s, n - have);
+    x->deadline     = now + tier_patience(t->only_memory ? 0 : row_s, n - have); /* memory does not hang */
     j->load         = x;
     disk_submit(t->d, x->r);
 }

@@ -220,6 +220,7 @@ TEST(tier_removes_files_of_another_text)
     tandem        *e = NULL;
     nano_answer    cold[TEXTS], after[TEXTS];
     tandem_stats   st;
+    int            removed = 0;
     cache_options(&o);
     found.n = 0;
     if (!restart(t, &e, &o)) return;
@@ -227,15 +228,16 @@ TEST(tier_removes_files_of_another_text)
     tandem_close(e);
     e = NULL;
     CHECK(each_file(exchange_files) >= 2);
-    if (!restart(t, &e, &o)) return;
     test_listen_begin(false);
-    for (int i = 0; i < TEXTS; i++) {
+    for (int i = 0; i < TEXTS; i++) { /* an engine that has computed no prompt waits longest for the disk */
+        if (!restart(t, &e, &o)) break;
         ask_other(t, e, i, &after[i]);
         nano_same(t, &cold[i], &after[i]);
+        tandem_get_stats(e, &st);
+        removed += (int)st.disk.removed;
     }
     CHECK(strstr(test_listen_end(), "it holds another text"));
-    tandem_get_stats(e, &st);
-    CHECK(st.disk.removed > 0);
+    CHECK(removed > 0);
     tandem_close(e);
 }
 
