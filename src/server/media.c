@@ -41,11 +41,11 @@ void media_print_path(const server_request *r, const chat_part *part, char path[
 /* --- finding --------------------------------------------------------------------------------------*/
 static const char *refusal_of(const media_rules *m, const chat_part *part)
 {
-    if (!m) return "This model accepts text only: no images, audio or video.";
+    if (!m) return "This model accepts text only: no images, audio or video";
     if (part->kind == CHAT_AUDIO && m->video_id < 0)
-        return "Audio is not supported: this model accepts text and images.";
-    if (part->kind == CHAT_AUDIO) return "Audio is not supported: this model accepts text, images and video.";
-    return part->kind == CHAT_VIDEO && m->video_id < 0 ? "This model accepts text and images, but no video." : NULL;
+        return "Audio is not supported: this model accepts text and images";
+    if (part->kind == CHAT_AUDIO) return "Audio is not supported: this model accepts text, images and video";
+    return part->kind == CHAT_VIDEO && m->video_id < 0 ? "This model accepts text and images, but no video" : NULL;
 }
 
 /* Adds a part to the list, or replaces it, or refuses it. */
@@ -54,7 +54,7 @@ static bool take_part(server_request *r, const media_rules *m, const chat_messag
 {
     const char *refusal = refusal_of(m, part);
     char        path[MEDIA_PATH_MAX];
-    if (!refusal && chat_is_system(of)) refusal = "A system message has no images or videos.";
+    if (!refusal && chat_is_system(of)) refusal = "A system message has no images or videos";
     if (!refusal) {
         r->media.part[r->media.n++] = part;
         return true;
@@ -64,7 +64,7 @@ static bool take_part(server_request *r, const media_rules *m, const chat_messag
         return true;
     }
     media_print_path(r, part, path);
-    return error_set(why, 400, path, "unsupported_value", "%s", refusal);
+    return error_set(why, 400, path, "unsupported_value", "%s (%s).", refusal, path);
 }
 
 static size_t count_media(const chat *c)

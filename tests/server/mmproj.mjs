@@ -44,14 +44,14 @@ function towerTensors() {
 }
 
 // Makes mmproj.gguf in a new directory, which is removed when the process ends. Returns its path.
-export function makeProjector() {
+export function makeProjector(seed = 1) {
   const dir = mkdtempSync(join(tmpdir(), "mmproj-")), path = join(dir, "mmproj.gguf");
   process.on("exit", () => rmSync(dir, { recursive: true, force: true }));
-  writeFileSync(path, projector());
+  writeFileSync(path, projector(seed));
   return path;
 }
 
-function projector() {
+function projector(seed = 1) {
   const tensors = towerTensors();
   const keys = [
     put("general.architecture", "str", "clip"), put("general.type", "str", "mmproj"), put("clip.has_vision_encoder", "bool", true),
@@ -65,7 +65,7 @@ function projector() {
   const infos = [], data = [];
   let at = 0;
   tensors.forEach(([name, shape, inputs], i) => {
-    const values = numbers(shape.reduce((a, b) => a * b), 1000 + i, inputs), bytes = pad(Buffer.from(values.buffer), 32);
+    const values = numbers(shape.reduce((a, b) => a * b), seed * 1000 + i, inputs), bytes = pad(Buffer.from(values.buffer), 32);
     infos.push(text(name), u32(shape.length), ...shape.map(u64), u32(0), u64(at));
     data.push(bytes);
     at += bytes.length;

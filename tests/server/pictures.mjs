@@ -63,6 +63,17 @@ await group("the prefix cache", async () => {
   same(again.choices[0].message.content, first.choices[0].message.content, "the hit does not change the text");
 });
 
+await group("stored K/V", async () => {
+  const store = join(dirname(mmproj), "cache"), cached = [];
+  for (const projector of [mmproj, makeProjector(2), mmproj]) {
+    const s = await serve(tandem, ["--mmproj", projector, "--cache-dir", store]);
+    const r = await (await post(s.url, "/v1/chat/completions", { ...base, messages: ask(image(wide)) })).json();
+    cached.push(r.usage.prompt_tokens_details.cached_tokens);
+    same(await s.stop(), 0, "a server with a cache ends");
+  }
+  check(cached[0] === 0 && cached[1] === 0 && cached[2] > tokensOf(280) / 2, `a picture is found again with the same encoder only: ${cached}`);
+});
+
 await group("streams and speculation", async () => {
   const messages = ask(image(wide)), plain = await chat(messages, { speculative: "off" }), want = plain.choices[0].message.content;
   for (const speculative of ["auto", "dflash", "tree", "mtp", "ngram"])
