@@ -177,7 +177,7 @@ def drafts(**ask):
 
 
 def longest_draft(s):
-    s.ask()
+    s.ask(prompt=STORY * 4)
     return len(s.stats()["speculation"]["drafted_by_position"])
 
 
@@ -422,6 +422,7 @@ FLAGS = {
     "draft-quant": Knob("q4_0", drafter("nano-dflash", "quantisation"), "Q4_0"),
     "lazy-draft": Knob(None, drafter("nano-dflash", "state"), not_("loaded")),
     "draft-max": Knob("2", longest_draft, 2, ["--spec", "dflash"]),
+    "draft-tail": Knob("8", longest_draft, lambda x: x > 3, ["--spec", "mtp"]),
     "tree-budget": Knob("3", per_round, lambda x: 1 <= x <= 3, ["--spec", "tree"]),
     "tree-temp": Knob("0.05", drafts(), None, ["--spec", "tree"]),
     "tree-chain-seed": Knob("off", drafts(), None, ["--spec", "tree", "--tree-temp", "100", "--tree-budget", "8"]),
