@@ -168,9 +168,10 @@ static void print_ready(void *ctx, const http_server *h)
     fprintf(stderr, "tandem: %s is served at %s\n", o->model, where);
     if (!o->http.host) return;
     fprintf(stderr,
-            "\n  curl %s/v1/chat/completions%s -H 'Content-Type: application/json' -d "
+            "\n  %s/ui/    the dashboard\n"
+            "  curl %s/v1/chat/completions%s -H 'Content-Type: application/json' -d "
             "'{\"messages\":[{\"role\":\"user\",\"content\":\"What is 27 plus 58?\"}]}'\n\n",
-            url, o->api_key || o->api_key_file ? " -H \"Authorization: Bearer $KEY\"" : "");
+            url, url, o->api_key || o->api_key_file ? " -H \"Authorization: Bearer $KEY\"" : "");
 }
 
 static int check_usage(int n_args, char **args)
