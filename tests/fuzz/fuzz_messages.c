@@ -31,7 +31,10 @@ static void check_chat(const chat *c)
         const chat_message *m = &c->message[i];
         assert(m->n_calls <= CHAT_MAX_CALLS && (!m->n_calls || m->role == CHAT_ASSISTANT));
         for (size_t k = 0; k < m->n_calls; k++) assert(!m->call[k].args || m->call[k].args->kind == JSON_OBJECT);
-        for (size_t k = 0; k < m->content.n_parts; k++) assert(m->content.part[k].kind == CHAT_TEXT);
+        for (size_t k = 0; k < m->content.n_parts; k++) {
+            const chat_part *part = &m->content.part[k];
+            assert(part->kind == CHAT_TEXT || (part->kind == CHAT_IMAGE && part->source));
+        }
         if (m->role == CHAT_TOOL) assert(caller && m->has_call_id && calls(caller, m->call_id));
         if (m->role != CHAT_TOOL) caller = m;
     }
