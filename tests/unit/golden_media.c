@@ -2,7 +2,7 @@
 
 const media_set media_sets[4] = {
     {"gemma4-vision", NULL, 0, {"i", "ii", "vvvi"}},
-    {"gemma4-vision-ple", NULL, 70, {"i", "vv"}},
+    {"gemma4-vision-ple", "gemma4-vision-ple", 70, {"i", "vv"}},
     {"gemma4-unified", "gemma4-vision", 70, {"i"}},
     {"qwen35-vision", NULL, 0, {"i", "ivvvvi"}},
 };
