@@ -242,9 +242,9 @@ await group("keys", async () => {
 });
 
 await group("429 and 529, then success", async () => {
-  const small = await serve(tandem, ["--max-lanes", "1", "--set", "queue_max=1", "--set", "queue_timeout_ms=2000"]);
+  const small = await serve(tandem, ["--max-lanes", "1", "--ctx", "65536", "--set", "queue_max=1", "--set", "queue_timeout_ms=2000"]);
   const hasty = clientOf(small), patient = clientOf(small, { maxRetries: 8 }), quit = new AbortController();
-  const long = { ...base, messages: user("Tell me a story."), max_tokens: 7000, ignore_eos: true }, short = { ...base, messages: user("Hi") };
+  const long = { ...base, messages: user("Tell me a story."), max_tokens: 60000, ignore_eos: true, speculative: "off" }, short = { ...base, messages: user("Hi") };
   const busy = await hasty.messages.create({ ...long, stream: true }, { signal: quit.signal });
   const stale = errorOf(hasty.messages.create(long), "one that waits too long");
   await until(async () => (await small.metrics()).tandem_num_requests_waiting === 1, "one answer waits");

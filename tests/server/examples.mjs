@@ -11,7 +11,9 @@ const server = await serve(process.argv[2]);
 
 // --- what is shown: "…" is anything, in a text, for a value, as the rest of an object or of a list
 const TIMES = /^created|_ms$|_s$|_second$|^logprob$|size$|bytes$/;
-const glob = (pattern) => new RegExp(`^${pattern.split("…").map((x) => x.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("[^]*?")}$`);
+// "…" stands for any text, and as a line of its own for any number of lines.
+const quoted = (text) => text.split("…").map((x) => x.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("[^]*?");
+const glob = (pattern) => new RegExp(`^${pattern.split("\n…\n").map(quoted).join("\n(?:[^]*?\n)?")}$`);
 function differs(got, want, path) {
   if (want === "…") return "";
   if (typeof want === "string" && typeof got === "string") return glob(want).test(got) ? "" : `${path} is ${JSON.stringify(got)}`;
