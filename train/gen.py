@@ -7,6 +7,7 @@ import random
 import sys
 import zlib
 
+import recall
 import tools
 from world import *
 from chat import Sample, Turn, render
@@ -577,6 +578,14 @@ def agent(m):
     return tools.agent(m, sys.modules[__name__])
 
 
+def recall_class(m, words=None):
+    g = sys.modules[__name__]
+    k, odd = tools.Kit(m, g), m.rng.choice([0.0, 0.1, 0.3])
+    words = words or m.rng.choice([10, 30, 80, 200, 400])
+    if m.rng.random() < 0.5: return recall.recall(m, g, lambda n: tools.prose(k, n, odd), words)
+    return recall.recall(m, g, lambda n: story_text(m.rng, first(m.rng), m.rng.choice(ANIMALS), "", ""), words)
+
+
 # --- thinking, word problems ---------------------------------------------------------------------------------
 def word_problem(m):
     """(text, steps, answer)"""
@@ -904,9 +913,9 @@ def long(m):
 
 
 MAKERS = {"arith": arith, "convert": convert, "sort": sort, "count": count, "text": text, "compare": compare, "json": json_class, "table": table, "code": code,
-          "tool": tool, "word": word, "think": think, "facts": facts, "story": story, "chat": chat, "talk": talk, "zh": zh, "long": long, "tools": any_tools, "agent": agent}
+          "tool": tool, "word": word, "think": think, "facts": facts, "story": story, "chat": chat, "talk": talk, "zh": zh, "long": long, "tools": any_tools, "agent": agent, "recall": recall_class}
 CLASSES = list(MAKERS)
-WEIGHTS = [17, 9, 9, 7, 6, 5, 9, 5, 5, 9, 6, 7, 5, 8, 8, 2.5, 6, 1.4, 36, 2]
+WEIGHTS = [17, 9, 9, 7, 6, 5, 9, 5, 5, 9, 6, 7, 5, 8, 8, 2.5, 6, 1.4, 36, 2, 3]
 
 
 def shard(seed, index, tokenizer, n_tokens, boost=None):

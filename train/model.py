@@ -259,6 +259,10 @@ class Target(nn.Module):
         sliding, full = (flex(device, eager, 1.0, log, w) for w in (self.c.window, None))
         return lambda documents: (sliding(documents), full(documents))
 
+    def masks_of_rows(self, ids):
+        """The masks of long rows of one document each [B, T], with T a multiple of the window"""
+        return sliding(self.c.window), full(1.0)
+
     def compile(self):
         """Compiles the parts of the layers beside attention."""
         for l in self.layers: l.before, l.after = torch.compile(l.before, dynamic=False), torch.compile(l.after, dynamic=False)
@@ -294,6 +298,70 @@ def causal_masks(c, positions, documents=None):
     return ok & (positions[:, None, :, None] - positions[:, None, None, :] < c.window), ok
 
 
+def full(scale):
+    """Attention of whole rows to everything before"""
+    def attend(q, k, v):
+        n = q.shape[1] // k.shape[1]
+        return F.scaled_dot_product_attention(q, shared(k, n), shared(v, n), is_causal=True, scale=scale)
+    return attend
+
+
+def sliding(window):
+    """Attention of whole rows to the window, in blocks of its size: each sees itself and the one before."""
+    def attend(q, k, v):
+        b, heads, t, d = q.shape
+        n = q.shape[1] // k.shape[1]
+
+        def blocks(x): return x.unflatten(2, (t // window, window)).transpose(1, 2)
+
+        def with_last(x):
+            x = blocks(shared(x, n))
+            return torch.cat([F.pad(x[:, :-1], (0, 0, 0, 0, 0, 0, 1, 0)), x], 3).flatten(0, 1)
+        i, j = torch.arange(window, device=q.device)[:, None], torch.arange(2 * window, device=q.device)[None]
+        ok = (j > i) & (j <= i + window)
+        ok = torch.stack([ok & (j >= window)] + [ok] * (t // window - 1)).repeat(b, 1, 1)[:, None]
+        y = F.scaled_dot_product_attention(blocks(q).flatten(0, 1), with_last(k), with_last(v), attn_mask=ok, scale=1.0)
+        return y.unflatten(0, (b, t // window)).transpose(1, 2).flatten(2, 3)
+    return attend
+
+
+class Grouped:
+    """Attention inside packed documents [B, T] on a processor: documents of about one length are one batch."""
+
+    def __init__(self, documents, scale, window):
+        self.scale, self.window, self.groups = scale, window, []
+        b, t = documents.shape
+        flat = (documents + torch.arange(b)[:, None] * (t + 1)).flatten()
+        starts = torch.cat([torch.zeros(1, dtype=torch.long), (flat[1:] != flat[:-1]).nonzero()[:, 0] + 1])
+        sizes = torch.diff(starts, append=torch.tensor([b * t]))
+        low = 0
+        for high in [2 ** (i // 2) * (32 if i % 2 else 24) for i in range(2, 40)]:
+            chosen = (sizes > low) & (sizes <= high)
+            if chosen.any():
+                at = torch.arange(min(high, t))[None]
+                self.groups.append((starts[chosen][:, None] + at, at < sizes[chosen][:, None]))
+            low = high
+            if low >= t: break
+
+    def __call__(self, q, k, v):
+        b, heads, t, d = q.shape
+        n = heads // k.shape[1]
+        q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))         # [B * T, heads, D]
+        places, outs = [], []
+        for index, real in self.groups:
+            index = index.clamp(max=b * t - 1)
+            x, y, z = (m[index].transpose(1, 2) for m in (q, k, v))
+            y, z, length = shared(y, n), shared(z, n), index.shape[1]
+            if self.window is None or length <= self.window: o = F.scaled_dot_product_attention(x, y, z, is_causal=True, scale=self.scale)
+            else:
+                at = torch.arange(length)
+                near = (at[None] <= at[:, None]) & (at[:, None] - at[None] < self.window)
+                o = F.scaled_dot_product_attention(x, y, z, attn_mask=near, scale=self.scale)
+            places.append(index[real])
+            outs.append(o.transpose(1, 2)[real])
+        return torch.zeros_like(q).index_copy(0, torch.cat(places), torch.cat(outs)).unflatten(0, (b, t)).transpose(1, 2)
+
+
 def flex(device, eager, scale, log, window=None):
     """Returns a function that makes masks of packed documents [B, T], positions being those of the row: through flex_attention, which skips what is
     masked, or plain ones where that does not work."""
@@ -301,7 +369,8 @@ def flex(device, eager, scale, log, window=None):
         positions = torch.arange(documents.shape[1], device=documents.device)[None].expand_as(documents)
         ok = causal_mask(positions, documents)
         return ok if window is None else ok & (positions[:, None, :, None] - positions[:, None, None, :] < window)
-    if eager or device == "cpu": return plain
+    if device == "cpu": return lambda documents: Grouped(documents, scale, window)
+    if eager: return plain
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     run, make = torch.compile(flex_attention, dynamic=False), torch.compile(create_block_mask, dynamic=False)
 

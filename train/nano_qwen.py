@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trains nano-qwen in one call: the target, then its MTP head and its DFlash drafter, and judges them: `nano_qwen.py --out DIR --total 420`."""
+"""Trains nano-qwen: the target, then its MTP head and its DFlash drafter, and judges them: `nano_qwen.py --out DIR --judge`. Each stage can be left out
+and run later with --resume."""
 import argparse
 import json
 import os
-import time
 
 import torch
 
@@ -11,22 +11,31 @@ import dflash
 import qwen_model as Q
 import qwen_tokenizer
 from data import LONGEST, Answered, Rows, held_out_items, questions
+from evaluate import checked_answers
 from finish import judge
+from lengthen import LongRows, lengthen
 from optim import Optimizer
 from train_drafter import Trained, batches, own_answers, train
-from train_target import Log, learn
-
-BEGIN = time.time()
+from train_target import Log, going_on, learn, loss_of, rates
 
 
 def options():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--out", required=True)
     p.add_argument("--seed", default="nano-1")
-    p.add_argument("--total", type=float, default=420, help="seconds for everything")
-    p.add_argument("--draft-seconds", type=float, default=80, help="of them for the drafters' training")
-    p.add_argument("--judge-seconds", type=float, default=35, help="of them for the scores at the end; 0: none")
-    p.add_argument("--steps", type=int, default=100000)
+    p.add_argument("--resume", help="an exported target to start from")
+    p.add_argument("--target-seconds", type=float, default=230, help="of training with ordinary rows, after the compiler's time; 0: none")
+    p.add_argument("--steps", type=int, default=1 << 30, help="at most, of that training; the schedule follows whichever of steps and seconds is further")
+    p.add_argument("--rate", type=float, default=1.0, help="share of the usual rate: less for small batches")
+    p.add_argument("--long-seconds", type=float, default=0, help="of training with long rows, after that")
+    p.add_argument("--long-steps", type=int, default=1 << 30)
+    p.add_argument("--long-rate", type=float, default=0.1)
+    p.add_argument("--long-share", type=float, default=1.0, help="of the long rows in a step")
+    p.add_argument("--snap", type=float, help="rounds the matrices to Q5_0 in training from this part of the last stage of the target on")
+    p.add_argument("--draft-seconds", type=float, default=80, help="of the drafters' training; 0: none")
+    p.add_argument("--draft-steps", type=int, default=1 << 30)
+    p.add_argument("--draft-rate", type=float, default=1.0)
+    p.add_argument("--judge", action="store_true", help="scores at the end")
     p.add_argument("--batch", type=int, default=32)
     p.add_argument("--length", type=int, default=2048)
     p.add_argument("--shards", type=int, default=480)
@@ -40,7 +49,6 @@ def options():
     p.add_argument("--tokens", type=int, default=32768, help="tokens a batch of the drafters")
     p.add_argument("--anchors", type=int, default=16)
     p.add_argument("--max-new", type=int, default=256)
-    p.add_argument("--resume", help="an exported target to train drafters for; it is not trained")
     p.add_argument("--tiny", action="store_true")
     p.add_argument("--eager", action="store_true", help="no compiler")
     o = p.parse_args()
@@ -54,14 +62,32 @@ def dflash_shape(c):
     return dflash.Config(hidden=c.hidden, mlp=320, kinds="SF", captures=(1, 4, 6), mask=qwen_tokenizer.MASK)
 
 
-def drafters_of(target, o, log, tok, asked, answered, device):
-    """The trained drafters"""
+def train_target(target, o, log, tok, device):
+    """Ordinary rows, then long ones; either may be left out."""
+    boost, save = json.loads(o.boost), lambda: Q.export(target, o.out, dtype=torch.float32)
+    if o.target_seconds:
+        rows = Rows(tok, o.seed, o.shards, o.shard_tokens, o.batch, o.length, o.processes, boost)
+        o.seconds = o.target_seconds
+        learn(target, rows, o, device, log, Optimizer([target], lr=rates(o.rate), snap=None if o.long_seconds else o.snap), save)
+        save()
+    if o.long_seconds:
+        rows = Rows(tok, o.seed + ":lengthen", o.shards, o.shard_tokens, o.batch, o.length, o.processes, boost)
+        o.seconds, o.steps = o.long_seconds, o.long_steps
+        opt = Optimizer([target], **going_on(o.long_rate), snap=o.snap)
+        lengthen(target, rows, LongRows(tok, o.seed, o.processes, o.long_share), o, device, log, opt, target.masks_for(device, log, True), loss_of, save)
+        save()
+
+
+def train_drafters(target, o, log, tok, device):
+    asked = questions(tok, o.seed, o.stories, o.processes, cls="story")
+    answered = Answered(tok, o.seed, o.tokens, max(1, o.processes // 4))
     head, flash = Q.Head(target.c).to(device), dflash.DFlash(dflash_shape(target.c)).to(device)
     drafters = [Trained("dflash", target, device, net=flash), Trained("head", target, device, net=head)]
     log("drafters of %d and %d parameters" % tuple(sum(p.numel() for p in d.net.parameters()) for d in drafters))
     own = own_answers(target, tok, asked, o, device, log)
-    o.seconds = max(5.0, min(o.draft_seconds, o.total - o.judge_seconds - (time.time() - BEGIN)))
-    train(target, drafters, batches(own, answered, o.story_share, o.tokens), o, device, log)
+    o.seconds, o.steps = o.draft_seconds, o.draft_steps
+    train(target, drafters, batches(own, answered, o.story_share, o.tokens), o, device, log, o.draft_rate)
+    answered.pool.terminate()
     return drafters
 
 
@@ -70,25 +96,17 @@ def main():
     os.makedirs(o.out, exist_ok=True)
     log = Log(os.path.join(o.out, "nano-qwen.log"))
     tok = qwen_tokenizer.Tokenizer()
-    asked = questions(tok, o.seed, o.stories, o.processes, cls="story")         # processes fork before the GPU is used
-    answered = Answered(tok, o.seed, o.tokens, max(1, o.processes // 4))
-    rows = None if o.resume else Rows(tok, o.seed, o.shards, o.shard_tokens, o.batch, o.length, o.processes, json.loads(o.boost))
     items = [i for i in held_out_items(tok, o.seed, o.per_class) if len(i["prompt"]) + len(i["expected"]) <= LONGEST]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     torch._dynamo.config.suppress_errors = True         # what the compiler cannot do runs plainly
-    target = Q.load(o.resume, device)[0] if o.resume else Q.Target(Q.TINY if o.tiny else Q.Config()).to(device)
+    target = Q.load(o.resume, device)[0].train() if o.resume else Q.Target(Q.TINY if o.tiny else Q.Config()).to(device)
     log("%d parameters, %d held-out questions, %s" % (sum(p.numel() for p in target.parameters()), len(items), vars(o)))
-    if rows:
-        o.seconds = o.total - o.draft_seconds - o.answer_seconds - o.judge_seconds - 45 - (time.time() - BEGIN)
-        learn(target, rows, o, device, log, Optimizer([target]), lambda: Q.export(target, o.out))
-    Q.export(target, o.out)
-    target.load_state_dict({k: v.to(torch.bfloat16).float() for k, v in target.state_dict().items()})
+    train_target(target, o, log, tok, device)
     target.eval().requires_grad_(False)
-    drafters = drafters_of(target, o, log, tok, asked, answered, device)
-    answered.pool.terminate()
-    if o.judge_seconds: judge(target, drafters, tok, items, o.out, log)
+    drafters = train_drafters(target, o, log, tok, device) if o.draft_seconds else []
+    if o.judge: judge(target, drafters, tok, items, o.out, log, checked_answers(target, tok, items) if device == "cpu" else None)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,19 @@
-"""Muon for matrices, Adam for the rest; one schedule for both."""
+"""Muon for matrices, Adam for the rest; one schedule for both. Weights that a file will hold in Q5_0 can be trained as such."""
 import torch
+
+
+def half(device):
+    """Computes in bf16 where the device is faster with it."""
+    return torch.autocast(device, torch.bfloat16, enabled=device == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def q5_0(w):
+    """The weights as Q5_0 has them: blocks of 32 along a row with a scale in f16, whole numbers from -16 to 15; the largest of a block is -16."""
+    b = w.unflatten(-1, (-1, 32))
+    top = b.gather(-1, b.abs().argmax(-1, keepdim=True))
+    d = (top / -16).half().float()
+    q = torch.where(d == 0, 0, b / torch.where(d == 0, 1, d)).round().clamp(-16, 15)
+    return (q * d).flatten(-2)
 
 
 def orthogonal(g):
@@ -37,9 +51,10 @@ class Muon(torch.optim.Optimizer):
 
 
 class Optimizer:
-    """lr: of Muon, of Adam for tables, of Adam for vectors. The rate rises for `warmup` steps, stays, and falls to zero over the last part."""
+    """lr: of Muon, of Adam for tables, of Adam for vectors. The rate rises for `warmup` steps, stays, and falls to zero over the last part. From the part
+    `snap` of the way on, the matrices are rounded to Q5_0 for each step; the optimizer goes on with what it had before rounding."""
 
-    def __init__(self, modules, lr=(0.02, 0.004, 0.004), warmup=100, falls=0.5):
+    def __init__(self, modules, lr=(0.02, 0.004, 0.004), warmup=100, falls=0.5, snap=None):
         named = [(n, p) for m in modules for n, p in m.named_parameters() if p.requires_grad]
         table = [p for n, p in named if "embed_tokens" in n]
         matrix = [p for n, p in named if p.ndim == 2 and "embed_tokens" not in n or p.ndim > 2 and "conv1d" not in n]
@@ -50,6 +65,7 @@ class Optimizer:
         for o in self.all:
             for g in o.param_groups: g["top"] = g["lr"]
         self.params, self.warmup, self.falls = [p for _, p in named], warmup, falls
+        self.snap, self.matrices, self.exact = snap, [p for p in matrix if p.shape[-1] % 32 == 0], None
 
     def step(self, n, progress):
         f = min(1, (n + 1) / self.warmup, max(0.0, (1 - progress) / self.falls))
@@ -57,8 +73,16 @@ class Optimizer:
         if not torch.isfinite(norm):            # one bad batch does not end a run
             for o in self.all: o.zero_grad(set_to_none=True)
             return norm
+        if self.exact: self.swap(lambda p, e: p.copy_(e))
         for o in self.all:
             for g in o.param_groups: g["lr"] = g["top"] * f
             o.step()
             o.zero_grad(set_to_none=True)
+        if self.snap is not None and progress >= self.snap:
+            self.exact = self.exact or [torch.empty_like(p) for p in self.matrices]
+            self.swap(lambda p, e: (e.copy_(p), p.copy_(q5_0(p))))
         return norm
+
+    @torch.no_grad()
+    def swap(self, fn):
+        for p, e in zip(self.matrices, self.exact): fn(p, e)

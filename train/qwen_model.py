@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from model import Cache, attend, causal_mask, flex, greedy, linear, load_tensors, rms, rope, rope_table, save_tensors
+import delta
+from model import Cache, attend, causal_mask, flex, full, greedy, linear, load_tensors, rms, rope, rope_table, save_tensors
 
 FRESH = -60.0       # the log of the decay where a document begins: nothing is left of the state before it
 
@@ -176,6 +177,12 @@ class Delta(nn.Module):
             y = y + (before if same is None else before * same[s - 1].to(u.dtype)) * w[:, -1 - s]
         return F.silu(y), long[:, t:]
 
+    def rule(self, q, k, v, beta, g, kept):
+        """The rule over rows [B, H, T, D] after the state kept[1]"""
+        if kept is None or q.shape[2] > 1: return delta_rule(q, k, v, beta, g, None if kept is None else kept[1], self.c.chunk)
+        o, state = delta_step(q[:, :, 0], k[:, :, 0], v[:, :, 0], beta[:, :, 0], g[:, :, 0], kept[1])
+        return o[:, :, None], state
+
     def forward(self, x, fresh, same, kept=None):
         """fresh [B, T]: documents begin there. kept: the window and the state before the rows, and those behind them are returned."""
         c = self.c
@@ -184,16 +191,16 @@ class Delta(nn.Module):
         y, window = self.convolved(u, same, window)
         with torch.autocast(x.device.type, enabled=False):
             q, k, v = (p.unflatten(-1, (-1, c.delta_dim)).transpose(1, 2).float() for p in y.split([self.keys, self.keys, self.values], -1))
-            q, k = (unit(p).repeat_interleave(c.v_heads // c.k_heads, 1) for p in (q, k))
-            q = q * c.delta_dim ** -0.5
+            q, k = unit(q) * c.delta_dim ** -0.5, unit(k)
             a, b = (F.linear(x.float(), p.weight.float()) for p in (self.in_proj_a, self.in_proj_b))
             beta = torch.sigmoid(b).transpose(1, 2)
             g = -(self.A_log.float().exp() * F.softplus(a + self.dt_bias.float())).transpose(1, 2)
             if fresh is not None: g = torch.where(fresh[:, None], FRESH, g)
-            if kept is not None and x.shape[1] == 1:
-                o, state = delta_step(q[:, :, 0], k[:, :, 0], v[:, :, 0], beta[:, :, 0], g[:, :, 0], kept[1])
-                o = o[:, :, None]
-            else: o, state = delta_rule(q, k, v, beta, g, None if kept is None else kept[1], c.chunk)
+            if kept is None and x.device.type == "cpu" and c.delta_dim == delta.DIM:
+                o, state = delta.delta(*(p.transpose(1, 2) for p in (q, k, v, beta, g)))[0].transpose(1, 2), None
+            else:
+                q, k = (p.repeat_interleave(c.v_heads // c.k_heads, 1) for p in (q, k))
+                o, state = self.rule(q, k, v, beta, g, kept)
             o = rms(o.transpose(1, 2), c.eps, self.norm.weight).flatten(2)
         return self.out_proj(o.to(x.dtype) * F.silu(self.in_proj_z(x))), (window, state)
 
@@ -264,6 +271,10 @@ class Target(nn.Module):
         """Makes the masks of packed documents [B, T]: with flex_attention where it works"""
         attention = flex(device, eager, self.c.head_dim ** -0.5, log)
         return lambda documents: masks_of(self.c, documents, attention(documents))
+
+    def masks_of_rows(self, ids):
+        """The masks of long rows of one document each [B, T]"""
+        return masks_of(self.c, torch.zeros_like(ids), full(self.c.head_dim ** -0.5))
 
     def compile(self):
         for l in self.layers:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import model as M
 from data import Rows, held_out_items
 from evaluate import score, table
-from optim import Optimizer
+from optim import Optimizer, half
 from tokenizer import Tokenizer
 
 
@@ -66,18 +66,18 @@ def learn(target, rows, o, device, log, opt, save=None):
     """Trains until o.seconds or o.steps are over; `save` is called now and then. Returns the steps and the losses."""
     masks = target.masks_for(device, log, o.eager)
     loss_fn = loss_of
-    if device == "cuda" and not o.eager:
+    if not o.eager:
         torch._dynamo.config.recompile_limit = 64
         target.compile()
         loss_fn = torch.compile(loss_of, dynamic=False)
     positions = torch.arange(o.length, device=device)[None]
-    begin, step, losses, next_check, history = time.time(), 0, [], 0.5, []
+    begin, step, losses, next_check, history = time.time(), 0, [], 0.1, []
     for ids, weights, documents in rows:
         progress = max(step / o.steps, (time.time() - begin) / o.seconds)
         if progress >= 1: break
         ids, weights, documents = (x.to(device, non_blocking=True) for x in (ids, weights, documents))
         m = masks(documents)
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        with half(device):
             y, balance, _, _ = target(ids[:, :-1], positions, m)
             loss = loss_fn(target, y, ids, weights)
             total = loss + o.balance * balance
@@ -92,7 +92,7 @@ def learn(target, rows, o, device, log, opt, save=None):
             log("step %d progress %.2f loss %.4f balance %.3f %.2fM tokens/s, %d epochs, waited %.1f s for text" %
                 (step, progress, recent, balance.item(), step * o.batch * o.length / (time.time() - begin) / 1e6, rows.epochs, rows.waited))
         if save and progress > next_check:
-            next_check += 0.25
+            next_check += 0.05
             save()
             log("checkpoint at step %d" % step)
     rows.pool.terminate()
@@ -101,9 +101,13 @@ def learn(target, rows, o, device, log, opt, save=None):
     return step, history
 
 
+def rates(share):
+    return tuple(share * x for x in (0.02, 0.004, 0.004))
+
+
 def going_on(rate):
     """The optimizer's options of a run that goes on: a share of the rate of a run from scratch, falling from the start"""
-    return dict(lr=tuple(rate * x for x in (0.02, 0.004, 0.004)), warmup=30, falls=1.0)
+    return dict(lr=rates(rate), warmup=30, falls=1.0)
 
 
 def main():
