@@ -2,7 +2,8 @@
  *
  * The oracle knows the target's text from earlier runs. It wraps a real drafter, lets it do its whole work and then
  * replaces the draft tokens: each is correct with a fixed probability, decided by a hash of (seed, text, position), so
- * the result does not depend on other rows. Candidates of a tree other than the first are always wrong. After the end
+ * the result does not depend on other rows. Its confidence is drawn the same way; of the tokens with a confidence of c,
+ * a share of c is correct. Candidates of a tree other than the first are always wrong. After the end
  * of a known text, and in an unknown one, the drafter's own tokens are used. */
 #ifndef TANDEM_BENCH_ORACLE_H
 #define TANDEM_BENCH_ORACLE_H

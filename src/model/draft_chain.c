@@ -44,13 +44,24 @@ static bool pick_draft_token(const draft_chain *c, const draft_group *g, int nth
     return true;
 }
 
+/* Returns whether the job makes no token in pass `nth`. */
+static bool has_ended(const draft_job *j, int nth)
+{
+    float all = 1;
+    if (nth >= j->n_want) return true;
+    if (!(j->stop > 0) || j->later) return false;
+    for (int i = 0; i < nth; i++) all *= j->confidence[i];
+    return all < j->stop;
+}
+
 static bool run_group(const draft_chain *c, kv_pool *kv, draft_group *g, const draft_job *kept, err *e)
 {
     draft_group whole = *g;
     bool        ok    = true;
-    for (int nth = 0; ok && nth < whole.job[0]->n_want; nth++) {
+    for (int nth = 0; ok; nth++) {
         step_rows r;
-        while (g->job[g->n - 1]->n_want <= nth) g->n--;
+        while (g->n && has_ended(g->job[g->n - 1], nth)) g->n--; /* states belong to rows: only the last can leave */
+        if (g->n == 0) break;
         ok = c->begin(c->d, g, nth, &r, e);
         if (!ok) break;
         r.n_rows = g->n;

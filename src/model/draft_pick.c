@@ -4,6 +4,7 @@
 #include "model/drafter.h"
 
 #include <assert.h>
+#include <math.h>
 
 bool draft_picker_init(draft_picker *p, target *t, err *e)
 {
@@ -11,6 +12,7 @@ bool draft_picker_init(draft_picker *p, target *t, err *e)
     *p           = (draft_picker){.o = o, .q = t->q, .n_vocab = t->n_vocab};
     return o->alloc(o, &p->params, HEAD_ROWS * sizeof(sample_params), e) &&
            o->alloc(o, &p->picked, HEAD_ROWS * sizeof(int32_t), e) && o->alloc(o, &p->top, sizeof p->host_top, e) &&
+           o->alloc(o, &p->confidence, HEAD_ROWS * sizeof(float), e) &&
            o->alloc(o, &p->changes, (size_t)t->n_vocab * sizeof(logit_change), e) &&
            ((p->host_changes = mem_try_n((size_t)t->n_vocab, sizeof(logit_change))) ||
             err_set(e, ERR_UNAVAILABLE, "no memory to count tokens"));
@@ -18,7 +20,7 @@ bool draft_picker_init(draft_picker *p, target *t, err *e)
 
 void draft_picker_deinit(draft_picker *p)
 {
-    const dev bufs[] = {p->params, p->picked, p->top, p->changes};
+    const dev bufs[] = {p->params, p->picked, p->top, p->changes, p->confidence};
     for (size_t i = 0; i < COUNT(bufs); i++)
         if (bufs[i].p) p->o->free(p->o, bufs[i]);
     mem_free(p->host_changes);
@@ -44,7 +46,8 @@ static void pick_top(draft_picker *p, draft_job *job, dev logits, int first, int
     p->o->sync(p->q);
     for (int i = 0; i < n; i++) {
         memcpy(job->top[first + i], p->host_top + i * k, (size_t)k * sizeof *p->host_top);
-        job->token[first + i] = job->top[first + i][0].id;
+        job->token[first + i]      = job->top[first + i][0].id;
+        job->confidence[first + i] = expf(job->top[first + i][0].logprob);
     }
 }
 
@@ -72,6 +75,10 @@ static bool pick_rows(draft_picker *p, draft_job *job, dev logits, int first, in
     else {
         pick_one_each(p, job, p->picked, logits, first, n);
         p->o->download(p->q, job->token + first, p->picked, (size_t)n * sizeof(int32_t));
+        if (job->want_confidence) {
+            p->o->confidence(p->q, p->confidence, logits, p->picked, n, p->n_vocab);
+            p->o->download(p->q, job->confidence + first, p->confidence, (size_t)n * sizeof(float));
+        }
         p->o->sync(p->q);
     }
     if (!p->o->check(p->q, e)) return false;

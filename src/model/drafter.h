@@ -31,6 +31,10 @@ typedef struct {
     int                   n_want; /* draft tokens wanted, at most DRAFT_MAX */
     int                   n_top;  /* candidates wanted per position, at most DRAFT_TOP_MAX; 0: a chain is enough */
     float                 soft;   /* as in ops.sample_top */
+    bool                  want_confidence; /* fill in `confidence`, if the host waits for the tokens */
+    /* A drafter that makes one token per pass may end the draft after the token with which the product of the
+     * confidences falls below this; 0: it makes all that are wanted. Needs want_confidence. */
+    float stop;
 
     /* Not NULL (.p), for a chain without penalties: device int32 [n_want] where the draft tokens may stay, so that
      * the host does not wait for them. A drafter that leaves them there (-1 for NaN) sets `later` and does not fill
@@ -40,8 +44,9 @@ typedef struct {
     int           n; /* draft tokens made; fewer than wanted, or 0 */
     int32_t       token[DRAFT_MAX];
     token_logprob top[DRAFT_MAX][DRAFT_TOP_MAX]; /* top[i][0] is token[i], when n_top > 0 */
-    /* confidence[i] estimates the probability that token[i] is accepted, given that those before it are; of drafters
-     * with `confident` */
+    /* confidence[i] estimates the probability that token[i] is accepted, given that those before it are. Drafters with
+     * `confident` have learned it; otherwise it is the token's share in the softmax of the drafter's logits. N-grams
+     * do not set it. */
     float confidence[DRAFT_MAX];
 } draft_job;
 
@@ -79,7 +84,7 @@ struct drafter {
     target      *t;
     int          max_draft;   /* maximum of draft tokens per draft */
     bool         one_pass;    /* one pass makes all draft tokens independently, so they can form a tree */
-    bool         confident;   /* fills in draft_job.confidence */
+    bool         confident;   /* has learned draft_job.confidence, and always sets it if the host waits */
     int          trained_ctx; /* positions of its training; 0: not known */
     size_t       weight_bytes;
     int64_t      n_folded; /* rows of the target converted to its own K/V so far */
@@ -210,7 +215,7 @@ typedef struct {
     const ops    *o;
     queue        *q;
     int           n_vocab;
-    dev           params, picked, top, changes;
+    dev           params, picked, top, changes, confidence;
     logit_change *host_changes; /* [n_vocab] */
     token_logprob host_top[HEAD_ROWS * DRAFT_TOP_MAX];
 } draft_picker;

@@ -316,6 +316,7 @@ struct ops {
     int         n_threads;    /* threads of the processor; 0: the backend does not run on it, or has no threads */
     bool        kv_scales;    /* the paged cache may have types with scales */
     bool        kv_sparse;    /* attention may be sparse */
+    bool        runs_later;   /* ops are enqueued and run while the host goes on; otherwise they run at once */
     int         default_rows; /* rows of a step unless a number is given; 0: STEP_DEFAULT_ROWS */
 
     /* Memory. alloc returns zeroed bytes, aligned to 256. On failure *out is NULL, here and below. The functions that
@@ -438,6 +439,9 @@ struct ops {
      * ranked, ties to the lower id. A token without a finite logit has -infinity. out: device token_logprob
      * [n_rows][1 + n_top] */
     void (*logprobs)(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top);
+    /* For drafts: out[r] = softmax(logits[r])[id[r]], about: the backends round differently; 0 where id[r] is -1.
+     * out: device float[n_rows] */
+    void (*confidence)(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab);
     /* Picks id[r] with params[r], as sampling_pick does; -1: no logit is finite. params: device sample_params[n_rows].
      * The logits are not changed. */
     void (*sample)(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab);

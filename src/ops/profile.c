@@ -324,6 +324,11 @@ static void p_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_
     TIMED(logprobs(q->q, out, logits, id, n_rows, n_vocab, n_top), 0, "logprobs %d", n_vocab);
 }
 
+static void p_confidence(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab)
+{
+    TIMED(confidence(q->q, out, logits, id, n_rows, n_vocab), 0, "confidence %d", n_vocab);
+}
+
 static void p_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab)
 {
     TIMED(sample(q->q, id, logits, params, n_rows, n_vocab), 0, "sample %d", n_vocab);
@@ -394,6 +399,7 @@ static const ops TABLE = {
     .restore_logits = p_restore_logits,
     .mask_logits    = p_mask_logits,
     .logprobs       = p_logprobs,
+    .confidence     = p_confidence,
     .sample         = p_sample,
     .sample_top     = p_sample_top,
     .scatter_logits = p_scatter_logits,
@@ -413,6 +419,7 @@ ops *ops_profile(ops *inner)
     o->n_threads    = inner->n_threads;
     o->kv_scales    = inner->kv_scales;
     o->kv_sparse    = inner->kv_sparse;
+    o->runs_later   = inner->runs_later;
     o->default_rows = inner->default_rows;
     if (inner->matmul_top) o->matmul_top = p_matmul_top;
     if (inner->matmuls) o->matmuls = p_matmuls;

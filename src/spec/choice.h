@@ -1,38 +1,27 @@
-/* spec/choice.h - functions shared by the policy's choice for one lane (policy.c) and for many (joint.c): plans,
- * expected tokens, rows. Private to spec. */
+/* spec/choice.h - functions of the policy that choose.c and the step share: expected tokens, rows. Private to spec. */
 #ifndef TANDEM_SPEC_CHOICE_H
 #define TANDEM_SPEC_CHOICE_H
 #include "base/num.h"
 #include "spec/policy.h"
 
-enum {
-    TRIAL_CHAIN    = 6, /* maximum draft tokens of a trial */
-    TRIAL_TREE     = 8, /* maximum rows of a tree in a trial */
-    MAX_TREE_PLANS = 6,
-    /* Steps after which the cost of plain decoding is measured again: where speculation is little faster, and where
-     * it is much faster. */
-    PLAIN_AGE_NEAR = 64,
-    PLAIN_AGE_FAR  = 256,
-};
-extern const double HOPED_RATE; /* acceptance rate that is assumed to choose the length of a trial */
-extern const double BEST_RATE;  /* a method that loses even at this acceptance rate is not tried */
-
-/* Returns the maximum number of draft tokens in a row, or the depth of a tree; 0: the lane cannot use the method. */
-int choice_depth(const policy_lane *l, spec_method m);
-/* Fills out with the tree budgets to consider, ascending, and returns their number; 0: the lane cannot use trees. */
-int choice_budgets(const policy_lane *l, int out[MAX_TREE_PLANS]);
-/* Sets out[i] to the expected tokens of a round with a tree of budget[i]. The n budgets ascend. */
-void choice_tree_tokens(const policy_lane *l, const int *budget, int n, double *out);
-/* Returns 1 + rate + rate^2 + ... + rate^n. */
-double choice_hoped_tokens(double rate, int n);
+/* Sets out[d] to the acceptance rate of a tree at depth d < n, given that all before were accepted, at the budgets of
+ * its record. DFlash's record gives the expectation; the tree's own record, if long enough, corrects it. */
+void policy_tree_rates(const policy *p, double *out, int n);
+/* Returns the expected tokens of a round with a tree of this budget and depth. rate: from policy_tree_rates. */
+double policy_tree_tokens(const policy *p, const double *rate, int budget, int depth);
 /* Returns whether the record of DFlash has enough rounds to predict trees, which are built from its candidates. */
-bool choice_knows_dflash(const policy *p);
+bool policy_knows_dflash(const policy *p);
 
 /* Reduces n[0 .. count - 1] so that their sum is at most `room`: all get equal shares, or what they asked for if that
  * is less. Remaining rows go to the first ones. */
 void choice_share_rows(int *n, int count, int room);
 
-/* Returns the plan of a lane that is alone in the step with fixed_rows rows of prompts: a trial if one is due, or else
- * the best plan. v: the costs at the lane's context length. max_rows: limit of all rows of the step. */
-spec_plan choose_alone(const policy_lane *l, const cost_table *c, const cost_view *v, int fixed_rows, int max_rows);
+/* Sets steps[base .. max_rows] to seconds of steps by their rows, without the cost of prompts, base = fixed_rows +
+ * n_lanes: prompt chunks of fixed_rows run in any case. Their cost is not a cost of drafting and must not make drafts
+ * look cheap in comparison; they only move the point on the curve at which rows are added.
+ *
+ * One row among many costs less than the noise of a measurement, so it may look free, and a row that looks free would
+ * always be used. Therefore a row costs at least a quarter of the average cost per row, around this point or up to the
+ * maximum number of rows, whichever is less. measured: seconds by rows, up to COST_MAX_ROWS. */
+void choice_row_costs(double *steps, const double *measured, int fixed_rows, int n_lanes, int max_rows);
 #endif

@@ -53,11 +53,7 @@ bool policy_classes_seed(policy_classes *s, uint64_t key, policy *p)
 /* Combines the new counts with half of the old ones, because a class may change. */
 static void add_known(policy *p, const policy *known)
 {
-    for (int m = 0; m < SPEC_METHODS; m++)
-        for (int d = 0; d < DRAFT_MAX; d++) {
-            p->record[m].right[d] += known->record[m].right[d] / 2;
-            p->record[m].tried[d] += known->record[m].tried[d] / 2;
-        }
+    for (int m = 0; m < SPEC_METHODS; m++) survival_add(&p->record[m], &known->record[m], 0.5);
 }
 
 void policy_classes_learn(policy_classes *s, uint64_t key, const policy *p)

@@ -3,6 +3,7 @@
 #define TANDEM_SPEC_INSIDE_H
 #include "base/num.h"
 #include "gguf/fingerprint.h"
+#include "spec/confidence.h"
 #include "spec/image.h"
 #include "spec/spec.h"
 
@@ -29,6 +30,13 @@ typedef struct {
     int32_t    scored; /* prompt row: the next prompt token, whose log-probability is computed; -1: a token is picked */
 } judged_row;
 
+/* Whether to wait for drafts before the step, on a device that runs ops later (give.c). */
+typedef struct {
+    double gain;    /* moving average: tokens of a step that giving rows by confidence gains */
+    double seconds; /* moving average: how long the device is idle meanwhile */
+    long   at;      /* step in which it was last measured */
+} draft_wait;
+
 /* The maximum of draft tokens in a step; the cost model and grammars have room for them. */
 enum { SPEC_MAX_DRAFT_ROWS = 256 };
 
@@ -44,6 +52,9 @@ struct spec {
     bool             warm;  /* spec_warm was called */
     spec_lane      **lanes; /* [max_lanes], NULL where free */
     cost_table       cost;
+    calibration      calibrated[SPEC_METHODS][2]; /* by method, and for greedy [0] and sampled [1] requests */
+    draft_wait       wait;
+    double           drafted_at; /* clock_s() when the drafts of the step were made or enqueued */
 
     /* the current step */
     step        step;
@@ -118,6 +129,8 @@ struct spec_lane {
     draft_job  job;
     draft_tree tree;
     int        max_tail;           /* maximum tokens of the tail (tail.c) */
+    int        n_made;             /* draft tokens in a row that were made, or left out for lack of confidence */
+    int        n_grown;            /* rows of the tree without anchor, before some were removed */
     int        n_drafted;          /* rows of the tree without anchor and tail */
     int        n_tail;             /* rows of the tail; the last of the tree, unless a grammar removed some */
     survival   tail_record;        /* acceptance of tails, after drafts that were accepted completely */
@@ -201,14 +214,28 @@ double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes);
 /* tail.c */
 /* Returns how many tokens of the text may follow the plan's draft, in a step with room for room_rows draft tokens. */
 int lane_tail_room(const spec_lane *l, int room_rows);
-/* Returns whether the host needs the draft tokens before the step. alone: the lane is alone in it. */
-bool lane_waits_for_draft(const spec_lane *l, bool alone);
 /* Adds the tail to a tree that is a chain of the draft. */
 void lane_add_tail(spec_lane *l);
-/* With auto, removes the rows at the end of a chain that are not worth their cost. The lane is alone in the step. */
-void lane_end_chain(spec_lane *l);
-/* Return the draft tokens in a row that are the plan's, and how many of them were accepted; records the tail. */
-int lane_judged(spec_lane *l, int *right);
+/* The drafter's tokens in a row: how many were made, how many of them got rows, and how many were accepted. */
+typedef struct {
+    int made, given, right;
+} draft_outcome;
+draft_outcome lane_judged(spec_lane *l); /* also records the tail */
+
+/* give.c */
+/* Returns whether the draft tokens of the lane compete for rows. */
+bool lane_shares_rows(const spec_lane *l);
+/* Returns whether the drafts of these lanes, whose plans are made, are read before the step. */
+bool drafts_wait(const spec *s, spec_lane *const *lanes, int n_lanes);
+/* Returns the cost in tokens of one more row of the step and one more pass of the MTP drafter for one lane; 0: not
+ * known. */
+double row_price(const spec *s, spec_lane *const *lanes, int n_lanes);
+/* Removes the draft tokens that get no row from the trees of the lanes. */
+void give_rows(spec *s, spec_lane *const *lanes, int n_lanes);
+/* Records that the step was enqueued `seconds` after the drafts were read. */
+void note_wait(spec *s, double seconds);
+/* Records how right the confidences of the round were; n_right: accepted draft tokens. */
+void lane_note_confidence(spec_lane *l, int n_right);
 
 /* Returns whether the tree consists of tokens that the grammar forces. */
 static inline bool lane_draft_is_forced(const spec_lane *l) { return l->plan.method == SPEC_GRAMMAR; }

@@ -3,6 +3,7 @@
 #include "spec/inside.h"
 
 #include <assert.h>
+#include <math.h>
 
 static const int default_draft[SPEC_METHODS] = {
     [SPEC_DFLASH] = DRAFT_MAX, [SPEC_TREE] = DRAFT_MAX, [SPEC_MTP] = 3, [SPEC_NGRAM] = 8};
@@ -29,20 +30,22 @@ static int tree_budget(const spec_lane *l)
 /* --- input of the policy ---------------------------------------------------------------*/
 static void fill_job(spec_lane *l, drafter_kind k, int n_want)
 {
-    draft_job *j     = &l->job;
-    j->lane          = l->draft_lane[k];
-    j->kv_lane       = kv_lane_index(l->kv);
-    j->text          = l->text;
-    j->n_text        = l->n_text;
-    j->params        = l->opt.params;
-    j->history       = l->counting ? l->history : NULL;
-    j->penalty       = &l->opt.penalty;
-    j->n_want        = n_want;
-    j->n_top         = 0;
-    j->soft          = l->opt.spec.tree_temp > 0 ? l->opt.spec.tree_temp : 1;
-    j->n             = 0;
-    j->device_tokens = (dev){0};
-    j->later         = false;
+    draft_job *j       = &l->job;
+    j->lane            = l->draft_lane[k];
+    j->kv_lane         = kv_lane_index(l->kv);
+    j->text            = l->text;
+    j->n_text          = l->n_text;
+    j->params          = l->opt.params;
+    j->history         = l->counting ? l->history : NULL;
+    j->penalty         = &l->opt.penalty;
+    j->n_want          = n_want;
+    j->n_top           = 0;
+    j->soft            = l->opt.spec.tree_temp > 0 ? l->opt.spec.tree_temp : 1;
+    j->n               = 0;
+    j->device_tokens   = (dev){0};
+    j->later           = false;
+    j->stop            = 0;
+    j->want_confidence = false;
     j->params.temp *= l->opt.spec.draft_noise;
 }
 
@@ -114,17 +117,20 @@ dev lane_device_tokens(const spec_lane *l)
     return dev_at(l->s->device_tokens, (size_t)l->index * DRAFT_MAX * sizeof(int32_t));
 }
 
-/* alone: the lane is alone in the step. */
-static void plan_job(spec_lane *l, bool alone)
+/* wait: the host reads the drafts of `auto` before the step. price: of a row and a pass, in tokens. */
+static void plan_job(spec_lane *l, bool wait, double price)
 {
-    drafter_kind k = spec_method_drafter(l->plan.method);
+    drafter_kind k     = spec_method_drafter(l->plan.method);
+    bool         reads = l->counting || l->guide || l->max_tail > 0 || (wait && l->opt.spec.method == SPEC_AUTO);
     if (l->plan.method == SPEC_TREE) {
         fill_job(l, k, min_int(min_int(draft_limit(l, SPEC_TREE), l->room), l->plan.n));
         l->job.n_top = min_int(l->plan.n, DRAFT_TOP_MAX);
     } else {
         fill_job(l, k, l->plan.n);
-        if (!l->counting && !l->guide && !lane_waits_for_draft(l, alone)) l->job.device_tokens = lane_device_tokens(l);
+        if (!reads) l->job.device_tokens = lane_device_tokens(l);
     }
+    l->job.want_confidence = l->opt.spec.method == SPEC_AUTO && k != DRAFTER_NGRAM;
+    if (lane_shares_rows(l) && price > 0) l->job.stop = (float)fmin(price, 0.99);
 }
 
 /* Drafts for all lanes together. If that fails, drafts for one lane after another, so that only the lanes that fail
@@ -143,7 +149,7 @@ static void run_jobs(spec *s, drafter_kind k, spec_lane *const *lanes, int n)
         }
 }
 
-static void grow_tree(spec_lane *l, bool alone)
+static void grow_tree(spec_lane *l)
 {
     const draft_job *j = &l->job;
     l->later           = j->later && j->n > 0;
@@ -152,10 +158,11 @@ static void grow_tree(spec_lane *l, bool alone)
         tree_add_best(&l->tree, (const token_logprob(*)[DRAFT_TOP_MAX])j->top, j->n, j->n_top, l->plan.n,
                       !l->opt.spec.no_chain_seed);
     else {
-        tree_add_chain(&l->tree, j->token, min_int(j->n, l->plan.n));
+        tree_add_chain(&l->tree, j->token, j->want_confidence ? j->confidence : NULL, min_int(j->n, l->plan.n));
         lane_add_tail(l);
-        if (alone) lane_end_chain(l);
     }
+    l->n_grown = l->tree.n - 1;
+    l->n_made  = j->n > 0 && j->stop > 0 ? j->n_want : j->n; /* a draft that stopped had no confidence in the rest */
 }
 
 static bool drafts_with(const spec_lane *l, drafter_kind k)
@@ -163,7 +170,7 @@ static bool drafts_with(const spec_lane *l, drafter_kind k)
     return l->plan.method != SPEC_OFF && !lane_draft_is_forced(l) && spec_method_drafter(l->plan.method) == k;
 }
 
-static void draft_with(spec *s, drafter_kind k, spec_lane *const *lanes, int n_lanes)
+static void draft_with(spec *s, drafter_kind k, spec_lane *const *lanes, int n_lanes, bool wait)
 {
     const ops  *o    = s->t->o;
     spec_lane **some = s->by_lane.drafting;
@@ -171,25 +178,28 @@ static void draft_with(spec *s, drafter_kind k, spec_lane *const *lanes, int n_l
     for (int i = 0; i < n_lanes; i++)
         if (drafts_with(lanes[i], k)) some[n++] = lanes[i];
     if (n == 0) return;
+    double price = wait ? row_price(s, lanes, n_lanes) : 0;
     o->mark(s->t->q, 2 * k);
     for (int i = 0; i < n; i++) {
         assert(some[i]->uses[k]);
-        plan_job(some[i], n_lanes == 1);
+        plan_job(some[i], wait, price);
     }
     run_jobs(s, k, some, n);
     o->mark(s->t->q, 2 * k + 1);
-    for (int i = 0; i < n; i++) grow_tree(some[i], n_lanes == 1);
+    for (int i = 0; i < n; i++) grow_tree(some[i]);
 }
 
 void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes)
 {
     _Static_assert(2 * DRAFTER_KINDS <= QUEUE_MARKS, "one mark before and one after each");
+    bool wait  = drafts_wait(s, lanes, n_lanes);
     s->n_later = 0;
     for (int i = 0; i < n_lanes; i++) {
         tree_start(&lanes[i]->tree, lanes[i]->text[lanes[i]->n_text - 1]);
-        lanes[i]->n_tail = 0;
+        lanes[i]->n_tail = lanes[i]->n_made = 0;
     }
-    for (int k = 0; k < DRAFTER_KINDS; k++) draft_with(s, (drafter_kind)k, lanes, n_lanes);
+    for (int k = 0; k < DRAFTER_KINDS; k++) draft_with(s, (drafter_kind)k, lanes, n_lanes, wait);
+    if (wait) give_rows(s, lanes, n_lanes);
     for (int i = 0; i < n_lanes; i++) lane_guide_tree(lanes[i]);
 }
 
@@ -251,7 +261,8 @@ static void show_round(const spec_lane *l)
                                                .n_want = l->plan.n,
                                                .token  = l->tree.token + 1,
                                                .parent = l->tree.parent + 1,
-                                               .n      = l->tree.n - 1});
+                                               .n      = l->tree.n - 1,
+                                               .shared = lane_shares_rows(l)});
 }
 
 double drafts_done(spec *s, spec_lane *const *lanes, int n_lanes)

@@ -24,6 +24,7 @@ typedef struct {
     bool        trial; /* chosen to measure the method, not because it is expected to be best */
     double      rate; /* expected tokens per second of all lanes at pace 1 (spec/cost.h); 0: no step was measured yet */
     double      par;  /* for a trial: tokens of this round that would equal the best other plan */
+    double      step_s; /* for a trial: expected seconds of drafts and step of all lanes, at pace 1 */
 } spec_plan;
 
 typedef struct {
@@ -36,6 +37,7 @@ typedef struct {
     policy_limits limits; /* may change between rounds: n-grams are limited to the tokens that they found */
     survival      record[SPEC_METHODS];
     double        tree_gain;          /* average gain of the budgets in the tree's record (policy.c) */
+    double        tree_cut;           /* average share of a tree's rows that were not given (give.c) */
     int           wait[SPEC_METHODS]; /* rounds until the next trial of the method; plain: if its cost is old */
     int           gap[SPEC_METHODS];  /* interval between trials in rounds; costly trials wait longer */
     int           lost[SPEC_METHODS]; /* failed trials since the method was last chosen as the best */
@@ -92,10 +94,12 @@ void policy_compare(const policy_lane *lanes, int n_lanes, int at, const cost_ta
 /* Returns the plan of a lane that is alone in the step: its best plan, or a trial that is due. */
 spec_plan policy_choose(const policy *p, const cost_table *c, int room, int32_t ctx);
 
-/* Records a round with this plan: n_judged draft tokens in a row were verified and the first n_right accepted. If the
- * drafter of the plan drafted nothing (n_judged 0), that counts as one rejected token. The cost of trials is added up
- * in the table, for all lanes. */
-void policy_note(policy *p, cost_table *c, const spec_plan *plan, int n_judged, int n_right);
+/* Records a round with this plan: n_made draft tokens in a row were made, the first n_given got rows and the first
+ * n_right were accepted. If the drafter of the plan drafted nothing (n_made 0), that counts as one rejected token. The
+ * cost of trials is added up in the table, for all lanes. */
+void policy_note(policy *p, cost_table *c, const spec_plan *plan, int n_made, int n_given, int n_right);
+/* Records how many rows of a tree were given, of `n` that it had. */
+void policy_note_tree(policy *p, int n, int n_given);
 /* Records a chain that was not verified but compared with the text: n-grams are free to judge. Ignores SPEC_TREE. */
 void policy_note_idle(policy *p, spec_method m, int n_judged, int n_right);
 

@@ -68,6 +68,7 @@ typedef struct {
     const int32_t *token;  /* [n] */
     const int     *parent; /* [n] row of the parent; row 0 is the anchor */
     int            n;
+    bool           shared; /* the draft tokens competed for rows with other lanes: any number of them may be missing */
 } spec_round;
 
 typedef struct {

@@ -4,6 +4,7 @@
 #include "spec/inside.h"
 
 #include <assert.h>
+#include <math.h>
 
 /* --- a step -------------------------------------------------------------------------------------*/
 /* Returns how many of n rows of text can run: none of a span whose soft tokens are missing, and no part of a span whose
@@ -113,7 +114,9 @@ static bool run_rows(spec *s, spec_lane *const *lanes, int n_lanes, bool *ran, e
         place_rows(s, lanes[i]);
     }
     *ran = true;
-    return s->t->step(s->t, s->kv, &s->step, e) && judge_rows(s, e);
+    if (!s->t->step(s->t, s->kv, &s->step, e)) return false;
+    note_wait(s, clock_s() - s->drafted_at);
+    return judge_rows(s, e);
 }
 
 static void put_out(const spec *s, spec_lane *l, int want)
@@ -248,6 +251,21 @@ static void note_cost(spec *s, spec_lane *const *lanes, int n_lanes, double seco
     cost_note_step(&s->cost, rows, (int32_t)(text / n_lanes), seconds);
 }
 
+/* Charges trials what the step really took: the costs of plans that are hardly used are not known well. One slow step
+ * may have another reason, so at most twice the expected time counts. */
+static void charge_trials(spec *s, spec_lane *const *lanes, int n_lanes, double seconds)
+{
+    int n = 0;
+    for (int i = 0; i < n_lanes; i++) {
+        if (lanes[i]->n_chunk > 1) return;
+        n += lanes[i]->plan.trial;
+    }
+    for (int i = 0; i < n_lanes; i++) {
+        spec_plan *p = &lanes[i]->plan;
+        if (p->trial) p->par += p->rate * (fmin(seconds / cost_pace(&s->cost), 2 * p->step_s) - p->step_s) / n;
+    }
+}
+
 spec_scores spec_lane_scores(const spec_lane *l)
 {
     const spec *s      = l->s;
@@ -265,12 +283,13 @@ bool spec_step(spec *s, const spec_part *parts, int n_parts, err *e)
     plan_lanes(s, parts, n_parts, lanes);
     double start = clock_s();
     draft_trees(s, lanes, n_parts);
-    bool ran = false;
+    s->drafted_at = clock_s();
+    bool ran      = false;
     if (!run_rows(s, lanes, n_parts, &ran, e)) {
         for (int i = 0; i < n_parts; i++) roll_back(lanes[i], ran);
         return false;
     }
-    double took = clock_s() - start - drafts_done(s, lanes, n_parts);
+    double all = clock_s() - start, took = all - drafts_done(s, lanes, n_parts);
     for (int i = 0; i < n_parts; i++) {
         spec_lane *l = lanes[i];
         if (l->first_want < 0)
@@ -280,6 +299,7 @@ bool spec_step(spec *s, const spec_part *parts, int n_parts, err *e)
         if (l->out.problem) roll_back(l, true);
         l->stats.verify_s += took;
     }
+    charge_trials(s, lanes, n_parts, all);
     note_cost(s, lanes, n_parts, took);
     return true;
 }
@@ -333,12 +353,13 @@ static void count_round(spec_lane *l, int n_keep)
 static void note_outcome(spec_lane *l)
 {
     const spec_out *out = &l->out;
-    int             right, judged = lane_judged(l, &right);
+    draft_outcome   o   = lane_judged(l);
     if (l->opt.spec.method != SPEC_AUTO || lane_draft_is_forced(l)) return;
-    policy_note(&l->policy, &l->s->cost, &l->plan, judged, right);
+    policy_note(&l->policy, &l->s->cost, &l->plan, o.made, o.given, o.right);
+    lane_note_confidence(l, o.right);
+    if (l->plan.method == SPEC_TREE && lane_shares_rows(l)) policy_note_tree(&l->policy, l->n_grown, l->tree.n - 1);
     if (l->n_shadow == 0 || l->plan.method == SPEC_NGRAM) return;
-    right  = 0;
-    judged = min_int(l->n_shadow, out->n);
+    int right = 0, judged = min_int(l->n_shadow, out->n);
     while (right < judged && l->shadow[right] == out->token[right]) right++;
     policy_note_idle(&l->policy, SPEC_NGRAM, right < judged ? l->n_shadow : judged, right);
 }

@@ -13,6 +13,8 @@ double survival_rate(const survival *s, int d, double before)
     return (s->right[d] + assumed * before) / (s->tried[d] + assumed);
 }
 
+double survival_share(const survival *s, int d, double before) { return (s->given[d] + before) / (s->open[d] + 1); }
+
 void survival_curve(const survival *s, double *out, int n)
 {
     double rate = SURVIVAL_FIRST, all = 1;
@@ -39,19 +41,33 @@ void survival_forget(survival *s, double kept)
     for (int d = 0; d < DRAFT_MAX; d++) {
         s->right[d] *= kept;
         s->tried[d] *= kept;
+        s->given[d] *= kept;
+        s->open[d] *= kept;
+    }
+}
+
+void survival_add(survival *s, const survival *other, double share)
+{
+    for (int d = 0; d < DRAFT_MAX; d++) {
+        s->right[d] += share * other->right[d];
+        s->tried[d] += share * other->tried[d];
+        s->given[d] += share * other->given[d];
+        s->open[d] += share * other->open[d];
     }
 }
 
 /* A text can change its kind abruptly, for example from prose to a copied table. When the last rounds deviate from the
  * record, its weight is reduced, to that of three rounds at least, so that new rounds decide. */
-void survival_note(survival *s, int n, int right)
+void survival_note(survival *s, int n, int n_given, int right)
 {
-    assert(n >= 1 && n <= DRAFT_MAX && right >= 0 && right <= n);
+    assert(n >= 1 && n <= DRAFT_MAX && right >= 0 && right <= n_given && n_given <= n);
     s->surprise += (surprise_of(s, n, right) - s->surprise) / 4;
     survival_forget(s,
                     fabs(s->surprise) > SURPRISED && s->tried[0] > 3 ? fmin(KEPT, fmax(0.25, 3 / s->tried[0])) : KEPT);
-    for (int d = 0; d < n && d <= right; d++) {
-        s->tried[d]++;
-        if (d < right) s->right[d]++;
+    for (int d = 0; d < n && d <= n_given; d++) {
+        s->open[d]++;
+        s->given[d] += d < n_given;
+        s->tried[d] += d <= right;
+        s->right[d] += d < right;
     }
 }

@@ -1,6 +1,7 @@
 #include "spec/tree.h"
 
 #include <assert.h>
+#include <math.h>
 
 void tree_start(draft_tree *t, int32_t anchor)
 {
@@ -20,9 +21,28 @@ static int add_tree_row(draft_tree *t, int parent, int32_t token)
     return row;
 }
 
-void tree_add_chain(draft_tree *t, const int32_t *token, int n)
+void tree_add_chain(draft_tree *t, const int32_t *token, const float *confidence, int n)
 {
-    for (int i = 0; i < n; i++) add_tree_row(t, t->n - 1, token[i]);
+    for (int i = 0; i < n; i++) {
+        int row            = add_tree_row(t, t->n - 1, token[i]);
+        t->confidence[row] = confidence ? confidence[i] : 0;
+    }
+}
+
+void tree_keep(draft_tree *t, const bool *kept)
+{
+    int to[1 + DRAFT_MAX] = {0}, n = 1;
+    for (int i = 1; i < t->n; i++) {
+        to[i] = kept[i] ? n : -1;
+        if (!kept[i]) continue;
+        assert(to[t->parent[i]] >= 0);
+        t->token[n]      = t->token[i];
+        t->parent[n]     = to[t->parent[i]];
+        t->depth[n]      = t->depth[i];
+        t->confidence[n] = t->confidence[i];
+        n++;
+    }
+    t->n = n;
 }
 
 int tree_child(const draft_tree *t, int row, int32_t token)
@@ -97,8 +117,8 @@ static void seed_chain(draft_tree *t, search *s, int budget)
 {
     double before = 0;
     for (int d = 0; d < s->n_depths && t->n <= budget && s->top[d][0].id >= 0; d++) {
-        int parent = t->n - 1;
-        add_tree_row(t, parent, s->top[d][0].id);
+        int parent = t->n - 1, row = add_tree_row(t, parent, s->top[d][0].id);
+        t->confidence[row] = expf(s->top[d][0].logprob);
         open_branch(s, before, parent, d, 1);
         before += (double)s->top[d][0].logprob;
     }
@@ -116,6 +136,8 @@ void tree_add_best(draft_tree *t, const token_logprob (*top)[DRAFT_TOP_MAX], int
     while (s.n_open > 0 && t->n <= budget) {
         branch b   = take_best_branch(&s);
         int    row = add_tree_row(t, b.parent, top[b.depth][b.rank].id);
+
+        t->confidence[row] = expf(top[b.depth][b.rank].logprob);
         open_branch(&s, b.score - (double)top[b.depth][b.rank].logprob, b.parent, b.depth, b.rank + 1);
         open_branch(&s, b.score, row, b.depth + 1, 0);
     }

@@ -36,6 +36,7 @@ static uint64_t seed_of(int prompt, int way) { return (uint64_t)prompt * 1000 + 
 /* Rounds that were seen, by a hash of (text, method, guesses wanted). Written on the engine's thread. */
 typedef struct {
     uint64_t    key;
+    bool        shared;
     int         n;
     int32_t     token[DRAFT_MAX];
     signed char parent[DRAFT_MAX];
@@ -64,10 +65,12 @@ static uint64_t key_of(const spec *s, const spec_round *r)
     return h | 1;
 }
 
+/* Chains that competed for rows may end early. */
 static bool same_guesses(const seen_round *a, const spec_round *b)
 {
-    if (a->n != b->n) return false;
-    for (int i = 0; i < b->n; i++)
+    bool cut = a->shared || b->shared;
+    if (a->n != b->n && !cut) return false;
+    for (int i = 0; i < b->n && i < a->n; i++)
         if (a->token[i] != b->token[i] || a->parent[i] != b->parent[i]) return false;
     return true;
 }
@@ -86,14 +89,16 @@ static void look_at_round(void *ctx, const spec_round *r)
 {
     uint64_t    key = key_of(ctx, r);
     seen_round *s;
+    if (r->shared && r->method == SPEC_TREE) return; /* any of its branches may be missing */
     for (size_t i = key % ROUNDS; (s = &rounds.slot[i])->key && s->key != key; i = (i + 1) % ROUNDS) continue;
     if (s->key) {
         rounds.met_again[r->method]++;
         if (!same_guesses(s, r) && rounds.different[r->method]++ < 3) tell_difference(s, r);
     } else if (rounds.n < ROUNDS / 2) {
         rounds.n++;
-        s->key = key;
-        s->n   = r->n;
+        s->key    = key;
+        s->shared = r->shared;
+        s->n      = r->n;
         for (int i = 0; i < r->n; i++) {
             s->token[i]  = r->token[i];
             s->parent[i] = (signed char)r->parent[i];

@@ -760,6 +760,12 @@ static void cpu_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int 
     pool_run(q->b->pool, n_rows, logprob_row, &a);
 }
 
+static void cpu_confidence(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab)
+{
+    cpu_confidence_args a = {out.p, logits.p, id.p, n_vocab};
+    run_items(q->b, q->b->k->confidence, &a, (size_t)n_rows, (size_t)n_vocab * 8);
+}
+
 typedef struct {
     const queue         *q;
     token_logprob       *out;
@@ -879,6 +885,7 @@ static const ops TABLE = {
     .restore_logits = cpu_restore_logits,
     .mask_logits    = cpu_mask_logits,
     .logprobs       = cpu_logprobs,
+    .confidence     = cpu_confidence,
     .sample         = cpu_sample,
     .sample_top     = cpu_sample_top,
     .scatter_logits = cpu_scatter_logits,

@@ -49,3 +49,25 @@ void CPU_FN(copy_rows)(const void *args, size_t from, size_t to, int thread)
         memcpy(a->y + r * a->y_stride, a->x + src * a->x_stride, (size_t)a->n * sizeof(float));
     }
 }
+
+/* Sums e^(z - pick) over the row. */
+static float sum_exp(const float *z, int n, float pick)
+{
+    float tail[8];
+    v8f   sum = {0}, top = v8_set1(pick);
+    int   i = 0;
+    for (; i + 8 <= n; i += 8) sum += v8_exp(v8_load(z + i) - top);
+    for (int k = 0; k < 8; k++) tail[k] = i + k < n ? z[i + k] : -INFINITY;
+    sum += v8_exp(v8_load(tail) - top);
+    return v8_sum(sum);
+}
+
+void CPU_FN(confidence)(const void *args, size_t from, size_t to, int thread)
+{
+    const cpu_confidence_args *a = args;
+    (void)thread;
+    for (size_t r = from; r < to; r++) {
+        const float *z = a->logits + r * (size_t)a->n_vocab;
+        a->out[r]      = a->id[r] >= 0 ? 1 / sum_exp(z, a->n_vocab, z[a->id[r]]) : 0;
+    }
+}

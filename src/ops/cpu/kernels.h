@@ -17,7 +17,7 @@ typedef void cpu_kernel(const void *args, size_t from, size_t to, int thread);
     X(pack) X(embed) X(quantise) X(matmul) X(rms_norm) X(rope) X(kv_store) X(kv_move) X(attention) X(attention_merge)  \
     X(kv_summary) X(page_bounds) X(page_choice)                                                                        \
     X(gated) X(router) X(experts_sum) X(add) X(softcap) X(copy_rows) X(scatter_logits) X(add_gated) X(conv)            \
-    X(layer_norm) X(bias) X(clamp)                                                                                     \
+    X(layer_norm) X(bias) X(clamp) X(confidence)                                                                       \
     X(delta_heads) X(delta) X(delta_replay) X(conv_replay) X(block_conv) X(pair_logits)
 /* clang-format on */
 
@@ -133,6 +133,13 @@ typedef struct { /* item: a row */
     int          n_experts, n_slots;
     float       *scratch; /* [thread][n_experts] */
 } cpu_router_args;
+
+typedef struct { /* item: a row */
+    float         *out;
+    const float   *logits;
+    const int32_t *id;
+    int            n_vocab;
+} cpu_confidence_args;
 
 typedef struct { /* item: a row */
     float       *y;

@@ -280,6 +280,8 @@ cudaError_t cuda_mask_logits(cudaStream_t s, float *logits, int n_vocab, const u
 /* scratch: as for cuda_sample */
 cudaError_t cuda_logprobs(cudaStream_t s, token_logprob *out, const float *logits, void *scratch, const int32_t *id,
                           int n_rows, int n_vocab, int n_top);
+cudaError_t cuda_confidence(cudaStream_t s, float *out, const float *logits, const int32_t *id, int n_rows,
+                            int n_vocab);
 cudaError_t cuda_scatter_logits(cudaStream_t s, float *y, const float *x, const int32_t *sel, const int32_t *map,
                                 int n_rows, int n_slots, int n, int n_vocab, float below);
 cudaError_t cuda_block_conv(cudaStream_t s, const conv_rows *c, int n_rows);

@@ -113,6 +113,30 @@ extern "C" cudaError_t cuda_logprobs(cudaStream_t s, token_logprob *out, const f
     return cudaGetLastError();
 }
 
+/* The share of a token in the softmax of its row. Grid: a block per row. */
+static __global__ void __launch_bounds__(PICK_THREADS)
+    confidence_kernel(float *out, const float *logits, const int32_t *id, int n_vocab)
+{
+    __shared__ float part[PICK_THREADS / WARP];
+    const float     *z    = logits + (size_t)blockIdx.x * n_vocab;
+    int              pick = id[blockIdx.x];
+    float            top = pick >= 0 ? z[pick] : 0, sum = 0;
+    for (int i = threadIdx.x; i < n_vocab; i += PICK_THREADS) sum += expf(z[i] - top);
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = sum;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (int i = 1; i < PICK_THREADS / WARP; i++) sum += part[i];
+    out[blockIdx.x] = pick >= 0 ? 1 / sum : 0;
+}
+
+extern "C" cudaError_t cuda_confidence(cudaStream_t s, float *out, const float *logits, const int32_t *id, int n_rows,
+                                       int n_vocab)
+{
+    LAUNCH(confidence_kernel, (unsigned)n_rows, PICK_THREADS, 0, s, out, logits, id, n_vocab);
+    return cudaGetLastError();
+}
+
 /* --- logits before picking ------------------------------------------------------------------------*/
 static __global__ void change_kernel(float *logits, int n_vocab, logit_change *items, int n_items)
 {

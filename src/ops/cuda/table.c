@@ -1102,6 +1102,12 @@ static void op_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n
         note_status(q, "logprobs", cuda_logprobs(on(q), out.p, logits.p, q->s.sample, id.p, n_rows, n_vocab, n_top));
 }
 
+static void op_confidence(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab)
+{
+    forget_made(q);
+    if (n_rows > 0) note_status(q, "confidence", cuda_confidence(on(q), out.p, logits.p, id.p, n_rows, n_vocab));
+}
+
 static void op_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                               float below)
 {
@@ -1127,6 +1133,7 @@ const ops cuda_table = {
     .name           = "cuda",
     .kv_scales      = true,
     .kv_sparse      = true,
+    .runs_later     = true,
     .default_rows   = STEP_ROWS,
     .alloc          = op_alloc,
     .free           = op_free,
@@ -1171,6 +1178,7 @@ const ops cuda_table = {
     .restore_logits = op_restore_logits,
     .mask_logits    = op_mask_logits,
     .logprobs       = op_logprobs,
+    .confidence     = op_confidence,
     .sample         = op_sample,
     .sample_top     = op_sample_top,
     .scatter_logits = op_scatter_logits,

@@ -139,6 +139,7 @@ bool ref_ops_open(ops **out, err *e)
         .restore_logits = ref_restore_logits,
         .mask_logits    = ref_mask_logits,
         .logprobs       = ref_logprobs,
+        .confidence     = ref_confidence,
         .sample         = ref_sample,
         .sample_top     = ref_sample_top,
         .scatter_logits = ref_scatter_logits,

@@ -1,6 +1,7 @@
 #include "ops/ref/table.h"
 
 #include <assert.h>
+#include <math.h>
 
 void ref_argmax(queue *q, dev id, dev logits, int n_rows, int n_vocab)
 {
@@ -46,6 +47,18 @@ void ref_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab
     for (int r = 0; r < n_rows; r++)
         sampling_logprobs((const float *)logits.p + (size_t)r * (size_t)n_vocab, n_vocab, ((const int32_t *)id.p)[r],
                           n_top, (token_logprob *)out.p + (size_t)r * (size_t)(1 + n_top), q->candidates);
+}
+
+void ref_confidence(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab)
+{
+    (void)q;
+    for (int r = 0; r < n_rows; r++) {
+        const float *z    = (const float *)logits.p + (size_t)r * (size_t)n_vocab;
+        int32_t      pick = ((const int32_t *)id.p)[r];
+        double       sum  = 0;
+        for (int i = 0; pick >= 0 && i < n_vocab; i++) sum += exp((double)z[i] - (double)z[pick]);
+        ((float *)out.p)[r] = pick >= 0 ? (float)(1 / sum) : 0;
+    }
 }
 
 void ref_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft)

@@ -58,6 +58,7 @@ void ref_restore_logits(queue *q, dev logits, int n_vocab, dev items, int n_item
 void ref_mask_logits(queue *q, dev logits, int n_vocab, dev masks, dev rows, int n);
 void ref_logprobs(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab, int n_top);
 void ref_sample(queue *q, dev id, dev logits, dev params, int n_rows, int n_vocab);
+void ref_confidence(queue *q, dev out, dev logits, dev id, int n_rows, int n_vocab);
 void ref_sample_top(queue *q, dev out, dev logits, dev params, int n_rows, int n_vocab, int n_top, float soft);
 void ref_scatter_logits(queue *q, dev y, dev x, dev sel, dev map, int n_rows, int n_slots, int n, int n_vocab,
                         float below);

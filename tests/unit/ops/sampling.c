@@ -443,6 +443,29 @@ static void logprobs_scene(rig *g)
 
 TEST(logprobs_are_those_of_the_softmax_and_ranked) { rig_each(t, logprobs_scene); }
 
+static void confidence_scene(rig *g)
+{
+    static const int vocab[] = {1, 8, 301, 4096};
+    for (size_t v = 0; v < COUNT(vocab); v++) {
+        enum { ROWS = 5 };
+        int     V        = vocab[v];
+        float  *x        = rig_randn(g, ROWS * V);
+        int32_t id[ROWS] = {V - 1, 0, V / 2, -1, V / 3};
+        if (V > 8) x[2 * V + 1] = -INFINITY;
+        x[4 * V + V / 3] += 20;
+        dev logits = rig_put_f32(g, x, ROWS * V), ids = rig_put_i32(g, id, ROWS), d = rig_new(g, ROWS * sizeof(float));
+        OP(g, confidence, d, logits, ids, ROWS, V);
+        const float *out = rig_get_f32(g, d, ROWS);
+        for (int r = 0; r < ROWS; r++) {
+            double sum = 0;
+            for (int i = 0; i < V; i++) sum += exp((double)x[r * V + i]);
+            NEAR(g, out[r], id[r] < 0 ? 0 : exp((double)x[r * V + id[r]]) / sum, 1e-6);
+        }
+    }
+}
+
+TEST(confidence_is_the_share_of_the_pick) { rig_each(t, confidence_scene); }
+
 TEST(logprobs_say_when_there_are_too_few_tokens)
 {
     float         x[] = {1, NAN, -INFINITY, 2};

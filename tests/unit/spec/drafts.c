@@ -245,7 +245,7 @@ static void learn(test_case *t, const char *device, story *x, int draft_ctx)
 /* One step with these lanes, each with a method of its own that changes from round to round. */
 static bool step_some(world *w, const int *which, int n)
 {
-    spec_part part[MANY];
+    spec_part part[MANY] = {0};
     for (int i = 0; i < n; i++) {
         int m   = below(w, SPEC_METHODS);
         part[i] = (spec_part){.lane     = w->lane[which[i]],

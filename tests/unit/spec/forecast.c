@@ -80,19 +80,20 @@ static void set_scene(scene *x, int n, int fixed_rows, double least_rate, uint64
     expect_steps(x);
 }
 
-static int depth_of(const scene *x, int i, const spec_plan *p)
+/* Guesses in a row that the lane may make with m, 0: none. */
+static int most_in_a_row(const scene *x, int i, spec_method m)
 {
-    return min_int(p->n, choice_depth(&x->lane[i], p->method));
+    const policy_lane *l = &x->lane[i];
+    return m == SPEC_OFF || l->without >> m & 1 ? 0 : min_int(ALL_METHODS.max_draft[m], l->room);
 }
+
+static int depth_of(const scene *x, int i, const spec_plan *p) { return min_int(p->n, most_in_a_row(x, i, p->method)); }
 
 static double tokens_of(const scene *x, int i, const spec_plan *p)
 {
     double tokens = 1;
     if (p->method == SPEC_OFF) return 1;
-    if (p->method == SPEC_TREE) {
-        choice_tree_tokens(&x->lane[i], &p->n, 1, &tokens);
-        return tokens;
-    }
+    if (p->method == SPEC_TREE) return tree_tokens(&x->p[i], p->n, depth_of(x, i, p));
     for (int d = 1; d <= depth_of(x, i, p); d++) tokens += survival_at(&x->p[i].record[p->method], d);
     return tokens;
 }
@@ -197,11 +198,21 @@ TEST(joint_forecast_of_plans_that_do_not_fit)
 }
 
 /* --- trials ---------------------------------------------------------------------------------------*/
+enum { TRIAL_CHAIN = 6, TRIAL_TREE = 8 };
+static const double HOPED_RATE = 0.8, BEST_RATE = 0.95;
+
+static double hoped_tokens(double rate, int n)
+{
+    double tokens = 1;
+    for (int d = 1; d <= n; d++) tokens += pow(rate, d);
+    return tokens;
+}
+
 /* The plans with the lanes in `who` trying m. */
 static void with_trial(const scene *x, const spec_plan *best, const bool *who, spec_method m, int n, spec_plan *out)
 {
     for (int i = 0; i < x->n; i++) {
-        int depth = choice_depth(&x->lane[i], m);
+        int depth = most_in_a_row(x, i, m);
         out[i]    = who[i] ? (spec_plan){.method = m,
                                          .n = m == SPEC_TREE ? min_int(TRIAL_TREE, x->lane[i].room) : min_int(n, depth)}
                            : best[i];
@@ -220,16 +231,16 @@ static double par_of(const scene *x, const spec_plan *best, const spec_plan *tri
 static double hoped(const scene *x, const spec_plan *trial, const bool *who, double rate)
 {
     double sum = 0;
-    for (int i = 0; i < x->n; i++) sum += who[i] ? choice_hoped_tokens(rate, depth_of(x, i, &trial[i])) : 0;
+    for (int i = 0; i < x->n; i++) sum += who[i] ? hoped_tokens(rate, depth_of(x, i, &trial[i])) : 0;
     return sum;
 }
 
-/* The length of 2, 4 and 6 with the most to win if the method were good; 0: not even nearly perfect guesses would pay. */
+/* The length up to 6 with the most to win if the method were good; 0: not even nearly perfect guesses would pay. */
 static int expect_length(const scene *x, const spec_plan *best, const bool *who, spec_method m, spec_plan *out)
 {
     int    at  = 0;
     double top = 0;
-    for (int n = 2; n <= TRIAL_CHAIN; n += 2) {
+    for (int n = 1; n <= (m == SPEC_TREE ? 1 : TRIAL_CHAIN); n++) {
         spec_plan p[LANES];
         with_trial(x, best, who, m, n, p);
         double gain = hoped(x, p, who, HOPED_RATE) - par_of(x, best, p, who);
@@ -243,10 +254,13 @@ static int expect_length(const scene *x, const spec_plan *best, const bool *who,
     bool   known = true; /* what is expected of a tree rests on DFlash's record */
     for (int i = 0; i < x->n; i++) {
         record += who[i] ? tokens_of(x, i, &out[i]) : 0;
-        known &= !who[i] || choice_knows_dflash(&x->p[i]);
+        known &= !who[i] || policy_knows_dflash(&x->p[i]);
     }
     if (m == SPEC_TREE && known && record < 0.7 * par) return 0;
-    return hoped(x, out, who, BEST_RATE) > par ? at : 0;
+    bool plain = x->n > 1; /* several lanes change from plain decoding for a gain of 3% only */
+    for (int i = 0; i < x->n; i++) plain &= best[i].method == SPEC_OFF;
+    double margin = plain ? 0.03 * all_tokens(x, best) / all_seconds(x, best) * all_seconds(x, out) : 0;
+    return hoped(x, out, who, BEST_RATE) > par + margin ? at : 0;
 }
 
 static void check_trial(test_case *t, const scene *x, const spec_plan *best, const spec_plan *got, const bool *who,
@@ -282,7 +296,7 @@ TEST(joint_trials_are_charged_what_they_cost)
         bool         who[LANES];
         spec_method  m = (spec_method)(1 + i % (SPEC_METHODS - 1));
         int          n = 0;
-        set_scene(&x, 2 + i % (LANES - 1), 0, 0.4, &seed);
+        set_scene(&x, 1 + i % LANES, 0, 0.4, &seed);
         for (int k = 0; k < x.n; k++)
             if (below(&seed, 3) == 0) x.lane[k].room = 1 + below(&seed, 9);
         for (int k = 0; k < x.n; k++)
@@ -304,8 +318,8 @@ TEST(joint_trials_are_charged_what_they_cost)
         refused += n && !length;
         if (m != SPEC_TREE) lengths |= 1 << length;
     }
-    CHECK_MSG(made > 60 && refused > 60 && (lengths & ~1) == (1 << 2 | 1 << 4 | 1 << 6),
-              "%d trials, %d refused, lengths %d", made, refused, lengths);
+    CHECK_MSG(made > 60 && refused > 60 && __builtin_popcount(lengths) > 4, "%d trials, %d refused, lengths %x", made,
+              refused, lengths);
 }
 
 /* All trials of all lanes may cost 0.6% of the tokens, and two tokens for each lane of the step. */
@@ -402,140 +416,52 @@ TEST(joint_choice_is_worth_its_trouble)
     CHECK_MSG(n > 30 && n_plain > 30, "%d with guesses, %d without", n, n_plain);
 }
 
-/* --- equilibria -----------------------------------------------------------------------------------*/
-/* Plans of a method for a lane, the shortest first. Returns how many. */
-static int plans_of(const scene *x, int i, spec_method m, spec_plan out[DRAFT_MAX])
-{
-    int budget[MAX_TREE_PLANS], n = m == SPEC_TREE ? choice_budgets(&x->lane[i], budget) : choice_depth(&x->lane[i], m);
-    for (int k = 0; k < n; k++) out[k] = (spec_plan){.method = m, .n = m == SPEC_TREE ? budget[k] : k + 1};
-    return n;
-}
-
-/* Checks that no other plan of lane i makes the step better, within max_rows. */
-static void check_lane(test_case *t, const scene *x, const spec_plan *best, int i, int max_rows)
-{
-    spec_plan other[LANES], all[DRAFT_MAX];
-    double    rate = all_tokens(x, best) / all_seconds(x, best);
-    memcpy(other, best, sizeof other);
-    for (int m = SPEC_OFF; m < SPEC_METHODS; m++) {
-        int n = plans_of(x, i, (spec_method)m, all);
-        if (m == SPEC_OFF) all[n++] = (spec_plan){0};
-        for (int k = 0; k < n; k++) {
-            int rows = x->n + x->fixed_rows;
-            other[i] = all[k];
-            for (int l = 0; l < x->n; l++) rows += other[l].n;
-            if (rows > max_rows) continue;
-            double now = all_tokens(x, other) / all_seconds(x, other);
-            CHECK_MSG(now <= rate * (1 + 1e-6), "lane %d of %d: %s %d is better by %g than %s %d", i, x->n,
-                      spec_method_names[m], all[k].n, now / rate - 1, spec_method_names[best[i].method], best[i].n);
-        }
-    }
-}
-
-/* No lane has a better plan given the others', beside prompts and in steps of few rows too. */
-TEST(joint_choice_leaves_no_lane_a_better_plan)
-{
-    uint64_t seed               = 47;
-    int      used[SPEC_METHODS] = {0};
-    for (int i = 0; i < 200; i++) {
-        static scene x;
-        spec_plan    best[LANES] = {0};
-        int          fixed_rows = i % 3 ? 0 : below(&seed, 40), guesses = 0;
-        set_scene(&x, 2 + i % (LANES - 1), fixed_rows, 0.3, &seed);
-        int max_rows = i % 4 ? COST_MAX_ROWS : x.n + fixed_rows + below(&seed, 30);
-        for (int k = 0; k < x.n; k++) x.lane[k].without = below(&seed, 2) ? 1u << SPEC_NGRAM : 0;
-        policy_choose_all(x.lane, x.n, &x.c, fixed_rows, max_rows, best, NULL);
-        for (int k = 0; k < x.n; k++) {
-            guesses += best[k].n;
-            used[best[k].method]++;
-        }
-        for (int k = 0; guesses && k < x.n; k++) check_lane(t, &x, best, k, max_rows);
-    }
-    for (int m = 0; m < SPEC_METHODS; m++) CHECK_MSG(used[m] > 10, "%s: %d", spec_method_names[m], used[m]);
-}
-
 /* --- one lane -------------------------------------------------------------------------------------*/
-/* Seconds of a lane that has the step for itself but for pieces of prompts, which are no cost of its guesses. */
-static double seconds_alone(const scene *x, const spec_plan *p)
+static spec_plan best_alone(const scene *x, spec_method m)
 {
-    const double *m = x->c.step[0].curve;
-    return draft_seconds(x, p) + m[1 + x->fixed_rows + p->n] - m[1 + x->fixed_rows] + m[1];
-}
-
-/* The share of a chain's misses that a tree is hoped to catch: a tenth for each doubling of 8 rows. */
-static double hoped_alone(const scene *x, const spec_plan *p)
-{
-    double caught = p->method == SPEC_TREE && p->n > 8 ? fmin(0.5, 0.1 * log2(p->n / 8.0)) : 0;
-    return choice_hoped_tokens(1 - (1 - HOPED_RATE) * (1 - caught), depth_of(x, 0, p));
-}
-
-static spec_plan best_alone(const scene *x, spec_method m, bool hoping)
-{
-    spec_plan all[DRAFT_MAX], best = {0};
-    for (int i = 0, n = plans_of(x, 0, m, all); i < n; i++) {
-        double rate = (hoping ? hoped_alone(x, &all[i]) : tokens_of(x, 0, &all[i])) / seconds_alone(x, &all[i]);
-        if (rate > best.rate) best = (spec_plan){.method = m, .n = all[i].n, .rate = rate};
+    static const int budgets[] = {8, 16, 22};
+    spec_plan        best      = {0};
+    int              n         = m == SPEC_TREE ? (int)COUNT(budgets) : most_in_a_row(x, 0, m);
+    for (int i = 0; i < n; i++) {
+        spec_plan p = {.method = m, .n = m == SPEC_TREE ? min_int(budgets[i], x->lane[0].room) : i + 1};
+        if (p.n == 0) continue;
+        p.rate = all_tokens(x, &p) / all_seconds(x, &p);
+        if (p.rate > best.rate) best = p;
     }
     return best;
 }
 
-/* Whether m would be tried instead of `best`: by the length that would be best if it were good, but few guesses of it. */
-static bool expect_trial(const scene *x, const spec_plan *best, spec_method m, spec_plan *out)
-{
-    if (x->p[0].wait[m] > 0 || m == best->method) return false;
-    *out = best_alone(x, m, true);
-    if (out->n == 0) return false;
-    if (m == SPEC_TREE && choice_knows_dflash(&x->p[0]) && best_alone(x, m, false).rate < 0.7 * best->rate)
-        return false;
-    out->n     = min_int(out->n, m == SPEC_TREE ? TRIAL_TREE : TRIAL_CHAIN);
-    out->trial = true;
-    out->par   = best->rate * seconds_alone(x, out);
-    return choice_hoped_tokens(BEST_RATE, depth_of(x, 0, out)) > out->par;
-}
-
-/* The plan with the most tokens per second, or the first method whose turn it is and that could beat it. */
+/* The plan with the most tokens per second. */
 TEST(policy_choice_of_one_lane_by_hand)
 {
-    uint64_t seed                = 41;
-    int      trial[SPEC_METHODS] = {0}, merit[SPEC_METHODS] = {0};
+    uint64_t seed               = 41;
+    int      used[SPEC_METHODS] = {0};
     for (int i = 0; i < 600; i++) {
         static scene    x;
-        spec_plan       best, got, want;
+        spec_plan       best, got;
         policy_forecast f;
         set_scene(&x, 1, i % 3 ? 0 : below(&seed, 60), i % 4 ? 0.2 : 0.7, &seed);
         int max_rows      = i % 4 ? COST_MAX_ROWS : 1 + x.fixed_rows + below(&seed, 20);
         x.lane[0].room    = i % 5 ? 1000 : below(&seed, 20);
         policy_lane asked = x.lane[0];
         x.lane[0].room    = min_int(asked.room, max_rows - 1 - x.fixed_rows);
-        if (i % 7 == 0) hardly_know_dflash(&x.p[0]);
-        best = (spec_plan){.rate = 1 / seconds_alone(&x, &(spec_plan){0})};
+        asked.room        = x.lane[0].room; /* budgets of trees are those of the room */
+        best              = (spec_plan){.rate = 1 / all_seconds(&x, &(spec_plan){0})};
         for (int m = SPEC_DFLASH; m < SPEC_METHODS; m++) {
-            spec_plan p = best_alone(&x, (spec_method)m, false);
+            spec_plan p = best_alone(&x, (spec_method)m);
             if (p.rate > best.rate) best = p;
-            x.p[0].wait[m] = i % 2 ? below(&seed, 2) : 1;
-        }
-        want = best;
-        for (int m = SPEC_DFLASH; m < SPEC_METHODS; m++) {
-            spec_plan p;
-            if (x.lane[0].room == 0 || !expect_trial(&x, &best, (spec_method)m, &p)) continue;
-            want = p;
-            break;
         }
         policy_choose_all(&asked, 1, &x.c, x.fixed_rows, max_rows, &got, &f);
-        CHECK_MSG(got.method == want.method && got.n == want.n && got.trial == want.trial,
-                  "case %d: %s %d%s, expected %s %d%s", i, spec_method_names[got.method], got.n,
-                  got.trial ? " as a trial" : "", spec_method_names[want.method], want.n,
-                  want.trial ? " as a trial" : "");
-        CHECK_NEAR(got.par, want.par, 1e-6 * (1 + want.par));
-        CHECK_NEAR(got.rate, want.rate, 1e-6 * want.rate);
-        CHECK_NEAR(f.draft_s + f.step_s, seconds_alone(&x, &got), 1e-9);
+        CHECK_MSG(got.method == best.method && got.n == best.n && !got.trial, "case %d: %s %d%s, expected %s %d", i,
+                  spec_method_names[got.method], got.n, got.trial ? " as a trial" : "", spec_method_names[best.method],
+                  best.n);
+        CHECK_NEAR(got.rate, best.rate, 1e-5 * best.rate);
+        CHECK_NEAR(f.draft_s + f.step_s, all_seconds(&x, &got), 1e-9);
         CHECK_NEAR(f.tokens, tokens_of(&x, 0, &got), 2e-3); /* guesses that are hardly ever right are not looked at */
         CHECK_NEAR(f.plain_s, x.c.step[0].curve[1], 1e-9);
-        (got.trial ? trial : merit)[got.method]++;
+        used[got.method]++;
     }
-    for (int m = SPEC_DFLASH; m < SPEC_METHODS; m++)
-        CHECK_MSG(trial[m] > 5 && merit[m] > 5, "%s: %d trials, %d times for its merit", spec_method_names[m], trial[m],
-                  merit[m]);
+    for (int m = SPEC_DFLASH; m < SPEC_METHODS; m++) CHECK_MSG(used[m] > 5, "%s: %d", spec_method_names[m], used[m]);
 }
 
 /* Before a step was measured no rate is promised. */

@@ -675,7 +675,7 @@ TEST(spec_places_in_a_grammar_are_given_back)
         begin_guided(t, &c, &endless, g, SPEC_DFLASH);
         for (int round = 0; round < ROUNDS && !t->n_failed; round++) {
             tree_start(&l->tree, one);
-            tree_add_chain(&l->tree, letters, GUESSES);
+            tree_add_chain(&l->tree, letters, NULL, GUESSES);
             spec_grant_mask_work(c.r.s, round % 2 ? 0 : INT64_MAX);
             lane_guide_tree(l);
             if (round % 2 == 0) CHECK_INT(l->tree.n, 1 + GUESSES);

@@ -197,7 +197,7 @@ TEST(spec_auto_judges_ngrams_without_using_them)
             const spec_out *x = spec_lane_out(g.l[0]);
             int             n = g.l[0]->n_shadow, judged = min_int(n, x->n), right = 0;
             while (right < judged && g.l[0]->shadow[right] == x->token[right]) right++;
-            if (n) survival_note(&want, right < judged ? n : judged, right);
+            if (n) survival_note(&want, right < judged ? n : judged, right < judged ? n : judged, right);
             n_notes += n > 0;
             n_right += right;
             n_wrong += right < judged;

@@ -113,7 +113,7 @@ TEST(tree_of_a_chain)
     draft_tree tree;
     tree_start(&tree, 1);
     CHECK_INT(tree_depth(&tree), 0);
-    tree_add_chain(&tree, (int32_t[]){5, 5, 6}, 3);
+    tree_add_chain(&tree, (int32_t[]){5, 5, 6}, NULL, 3);
     CHECK(tree_is_chain(&tree));
     CHECK_INT(tree_depth(&tree), 3);
     CHECK_INT(tree_child(&tree, 0, 5), 1);

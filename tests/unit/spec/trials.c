@@ -56,7 +56,7 @@ TEST(policy_choice_is_the_best_of_all_plans)
                 double rate = tokens / (cost_draft(&c, (spec_method)m, n) + cost_step(&c, 1 + n, 0));
                 if (rate > best.rate) best = (spec_plan){.method = (spec_method)m, .n = n, .rate = rate};
             }
-        CHECK_MSG(got.method == best.method && got.n == best.n && fabs(got.rate / best.rate - 1) < 1e-9,
+        CHECK_MSG(got.method == best.method && got.n == best.n && fabs(got.rate / best.rate - 1) < 1e-6,
                   "case %d: %s %d at %g, expected %s %d at %g", i, spec_method_names[got.method], got.n, got.rate,
                   spec_method_names[best.method], best.n, best.rate);
         CHECK(!got.trial);
@@ -77,31 +77,31 @@ TEST(policy_waits_between_trials)
     spec_plan  trial = {.method = SPEC_MTP, .n = 4, .trial = true, .par = 2.5};
     policy_init(&p, &three);
     for (int m = 0; m < SPEC_METHODS; m++) CHECK(p.wait[m] == 2 * m && p.gap[m] == 8);
-    policy_note(&p, &c, &trial, 4, 2); /* three tokens: par is reached, it goes on */
+    policy_note(&p, &c, &trial, 4, 4, 2); /* three tokens: par is reached, it goes on */
     CHECK_INT(p.wait[SPEC_MTP], 0);
     CHECK_INT(p.wait[SPEC_NGRAM], 7); /* a round less */
     CHECK_INT(p.gap[SPEC_MTP], 8);
-    policy_note(&p, &c, &trial, 4, 0); /* lost one and a half tokens */
+    policy_note(&p, &c, &trial, 4, 4, 0); /* lost one and a half tokens */
     CHECK_INT(p.gap[SPEC_MTP], 16);
     CHECK_INT(p.wait[SPEC_MTP], 16 - 1);
     trial.par = 9;
-    policy_note(&p, &c, &trial, 4, 0); /* lost eight: four times as long */
+    policy_note(&p, &c, &trial, 4, 4, 0); /* lost eight: four times as long */
     CHECK_INT(p.gap[SPEC_MTP], 32);
     CHECK_INT(p.wait[SPEC_MTP], 32 * 4 - 1);
     trial.par = 2;
-    policy_note(&p, &c, &trial, 4, 0); /* the third that failed is the last free one */
+    policy_note(&p, &c, &trial, 4, 4, 0); /* the third that failed is the last free one */
     CHECK_INT(p.gap[SPEC_MTP], 64);
     CHECK_INT(p.wait[SPEC_MTP], 64 - 1);
     CHECK_INT(p.lost[SPEC_MTP], 3);
-    policy_note(&p, &c, &trial, 4, 0); /* all of them may lose 1.5% of the tokens, three methods share that */
+    policy_note(&p, &c, &trial, 4, 4, 0); /* all of them may lose 1.5% of the tokens, three methods share that */
     CHECK_INT(p.gap[SPEC_MTP], 128);
     CHECK_INT(p.wait[SPEC_MTP], 3 / 0.015 - 1);
-    policy_note(&p, &c, &trial, 4, 0);
+    policy_note(&p, &c, &trial, 4, 4, 0);
     CHECK_INT(p.gap[SPEC_MTP], 3 * 64); /* no longer than this */
     trial.par = 100;
-    policy_note(&p, &c, &trial, 4, 0);
+    policy_note(&p, &c, &trial, 4, 4, 0);
     CHECK_INT(p.wait[SPEC_MTP], 8192 - 1);
-    policy_note(&p, &c, &(spec_plan){.method = SPEC_MTP, .n = 4}, 4, 3); /* chosen for its merit */
+    policy_note(&p, &c, &(spec_plan){.method = SPEC_MTP, .n = 4}, 4, 4, 3); /* chosen for its merit */
     CHECK(p.wait[SPEC_MTP] == 16 - 1 && p.gap[SPEC_MTP] == 16 && p.lost[SPEC_MTP] == 0);
 }
 
@@ -110,13 +110,13 @@ TEST(policy_notes_what_was_judged)
     policy     p;
     cost_table c = {0};
     policy_init(&p, &three);
-    policy_note(&p, &c, &(spec_plan){.method = SPEC_DFLASH, .n = 6}, 6, 2);
+    policy_note(&p, &c, &(spec_plan){.method = SPEC_DFLASH, .n = 6}, 6, 6, 2);
     const survival *s = &p.record[SPEC_DFLASH];
     CHECK(s->tried[0] == 1 && s->tried[2] == 1 && s->tried[3] == 0 && s->right[1] == 1 && s->right[2] == 0);
-    policy_note(&p, &c, &(spec_plan){.method = SPEC_MTP, .n = 6}, 0, 0); /* no guess is a wrong one */
+    policy_note(&p, &c, &(spec_plan){.method = SPEC_MTP, .n = 6}, 0, 0, 0); /* no guess is a wrong one */
     CHECK(p.record[SPEC_MTP].tried[0] == 1 && p.record[SPEC_MTP].right[0] == 0 && p.record[SPEC_MTP].tried[1] == 0);
     CHECK(s->tried[0] == 1);
-    policy_note(&p, &c, &(spec_plan){.method = SPEC_OFF}, 0, 0);
+    policy_note(&p, &c, &(spec_plan){.method = SPEC_OFF}, 0, 0, 0);
     CHECK(p.record[SPEC_OFF].tried[0] == 0);
     policy_note_idle(&p, SPEC_NGRAM, 3, 3);
     CHECK(p.record[SPEC_NGRAM].tried[2] == 1 && p.record[SPEC_NGRAM].right[2] == 1);
@@ -135,18 +135,18 @@ TEST(policy_keeps_a_ledger_of_trials)
     cost_table c     = {0};
     spec_plan  trial = {.method = SPEC_MTP, .n = 4, .trial = true, .par = 4};
     policy_init(&p, &three);
-    policy_note(&p, &c, &trial, 4, 1);
+    policy_note(&p, &c, &trial, 4, 4, 1);
     CHECK(c.tokens == 2 && c.lost == 2);
-    policy_note(&p, &c, &trial, 4, 4); /* one that won pays back */
+    policy_note(&p, &c, &trial, 4, 4, 4); /* one that won pays back */
     CHECK(c.tokens == 7 && c.lost == 1);
-    policy_note(&p, &c, &trial, 4, 4);
-    policy_note(&p, &c, &trial, 4, 4);
+    policy_note(&p, &c, &trial, 4, 4, 4);
+    policy_note(&p, &c, &trial, 4, 4, 4);
     CHECK(c.tokens == 17 && c.lost == 0); /* but no more than was lost */
-    policy_note(&p, &c, &trial, 4, 1);
+    policy_note(&p, &c, &trial, 4, 4, 1);
     c.tokens = (1 << 14) - 3;
-    policy_note(&p, &c, &trial, 4, 1);
+    policy_note(&p, &c, &trial, 4, 4, 1);
     CHECK(c.tokens == (1 << 14) - 1 && c.lost == 4);
-    policy_note(&p, &c, &(spec_plan){.method = SPEC_OFF}, 0, 0);
+    policy_note(&p, &c, &(spec_plan){.method = SPEC_OFF}, 0, 0, 0);
     CHECK(c.tokens == (1 << 13) && c.lost == 2);
 }
 
@@ -189,9 +189,9 @@ TEST(survival_rates_by_hand)
     survival_forget(&s, 0.5);
     CHECK(s.tried[0] == 2 && s.right[0] == 1.5 && s.tried[1] == 1);
     survival fresh = {0};
-    survival_note(&fresh, 3, 3);
+    survival_note(&fresh, 3, 3, 3);
     CHECK(fresh.tried[2] == 1 && fresh.right[2] == 1 && fresh.tried[3] == 0);
-    survival_note(&fresh, DRAFT_MAX, DRAFT_MAX);
+    survival_note(&fresh, DRAFT_MAX, DRAFT_MAX, DRAFT_MAX);
     CHECK(fresh.right[DRAFT_MAX - 1] == 1 && fresh.right[0] > 1.9 && fresh.right[0] < 2);
     CHECK_NEAR(fresh.right[0], 1 + 0.9928, 1e-12);
 }
@@ -225,7 +225,7 @@ TEST(survival_shrinks_when_it_is_surprised)
         if (fabs(surprise) > 1 && was.tried[0] > 3) kept = fmin(kept, fmax(0.25, 3 / was.tried[0]));
         n_shrunk += kept < 0.9;
         n_small += kept == 0.25;
-        survival_note(&s, n, right);
+        survival_note(&s, n, n, right);
         CHECK_NEAR(s.surprise, surprise, 1e-9);
         for (int d = 0; d < DRAFT_MAX; d++) {
             CHECK_NEAR(s.tried[d], was.tried[d] * kept + (d < n && d <= right), 1e-9);
@@ -236,64 +236,60 @@ TEST(survival_shrinks_when_it_is_surprised)
 }
 
 /* --- trees ----------------------------------------------------------------------------------------*/
+/* With rows that cost next to nothing, a tree has as many as its budget and the room of the lane allow. */
 TEST(policy_budgets_of_trees)
 {
     static const struct {
-        int budget, room, depth, expect[MAX_TREE_PLANS + 1]; /* 0 ends them */
-    } c[] = {
-        {22, 99, 15, {8, 16, 22}},
-        {64, 99, 15, {8, 16, 22, 32, 48, 64}},
-        {8, 99, 15, {8}},
-        {9, 99, 15, {8, 9}},
-        {5, 99, 15, {5}},
-        {22, 12, 15, {8, 12}},
-        {22, 0, 15, {0}},
-        {22, 99, 0, {0}},
-        {200, 99, 15, {8, 16, 22, 32, 48, 64}},
-    };
+        int budget, room, depth, expect; /* 0: no tree */
+    } c[] = {{22, 99, 15, 22}, {64, 99, 15, 64}, {5, 99, 15, 5},   {22, 12, 15, 12},
+             {22, 0, 15, 0},   {22, 99, 0, 0},   {200, 99, 15, 64}};
     for (size_t i = 0; i < COUNT(c); i++) {
-        policy p;
-        int    out[MAX_TREE_PLANS];
+        policy         p;
+        policy_options o;
+        cost_table     costs = {0};
+        for (int rows = 1; rows <= 70; rows++) cost_note_step(&costs, rows, 0, 0.01 + 1e-7 * rows);
         policy_init(&p, &(policy_limits){.there       = {[SPEC_TREE] = true},
                                          .max_draft   = {[SPEC_TREE] = c[i].depth},
                                          .tree_budget = c[i].budget});
-        policy_lane l = {.p = &p, .room = c[i].room};
-        int         n = choice_budgets(&l, out);
-        for (int k = 0; k < n; k++) CHECK_MSG(out[k] == c[i].expect[k], "case %zu: %d", i, out[k]);
-        CHECK_INT(c[i].expect[n], 0);
-        CHECK_INT(choice_depth(&l, SPEC_TREE), min_int(c[i].depth, c[i].room));
-        CHECK(choice_depth(&l, SPEC_OFF) == 0 && choice_depth(&l, SPEC_MTP) == 0);
+        spec_plan   none = {0};
+        policy_lane l    = {.p = &p, .room = c[i].room, .fixed = &none};
+        policy_compare(&l, 1, 0, &costs, 0, COST_MAX_ROWS, &o);
+        CHECK_MSG(o.option[SPEC_TREE].n == c[i].expect, "case %zu: %d", i, o.option[SPEC_TREE].n);
         l.without = 1u << SPEC_TREE;
-        CHECK(choice_depth(&l, SPEC_TREE) == 0 && choice_budgets(&l, out) == 0);
+        policy_compare(&l, 1, 0, &costs, 0, COST_MAX_ROWS, &o);
+        CHECK(o.option[SPEC_TREE].n == 0 && o.option[SPEC_MTP].n == 0);
     }
+}
+
+/* 1 + rate + rate^2 + ... */
+static double tokens_at(double rate, int n)
+{
+    double tokens = 1;
+    for (int d = 1; d <= n; d++) tokens += pow(rate, d);
+    return tokens;
 }
 
 /* Before a tree was tried, it is expected to catch a tenth of a chain's misses for each doubling of 8 rows, at most half. */
 TEST(policy_tokens_of_trees)
 {
     policy p;
-    int    budget[] = {4, 8, 16, 64};
-    double out[4];
     policy_init(&p, &(policy_limits){.there       = {[SPEC_TREE] = true, [SPEC_DFLASH] = true},
                                      .max_draft   = {[SPEC_TREE] = 6, [SPEC_DFLASH] = 6},
                                      .tree_budget = 64});
     p.record[SPEC_DFLASH] = (survival){.tried = {1e9}, .right = {0.6e9}};
-    policy_lane l         = {.p = &p, .room = 99};
-    choice_tree_tokens(&l, budget, 4, out);
-    CHECK_NEAR(out[0], choice_hoped_tokens(0.6, 4), 1e-4); /* as a chain of four */
-    CHECK_NEAR(out[1], choice_hoped_tokens(0.6, 6), 1e-4);
-    CHECK_NEAR(out[2], choice_hoped_tokens(1 - 0.4 * 0.9, 6), 1e-4);
-    CHECK_NEAR(out[3], choice_hoped_tokens(1 - 0.4 * 0.7, 6), 1e-4);
-    CHECK_NEAR(choice_hoped_tokens(0.5, 2), 1.75, 1e-12);
+    CHECK_NEAR(tree_tokens(&p, 4, 4), tokens_at(0.6, 4), 1e-4); /* as a chain of four */
+    CHECK_NEAR(tree_tokens(&p, 8, 6), tokens_at(0.6, 6), 1e-4);
+    CHECK_NEAR(tree_tokens(&p, 16, 6), tokens_at(1 - 0.4 * 0.9, 6), 1e-4);
+    CHECK_NEAR(tree_tokens(&p, 64, 6), tokens_at(1 - 0.4 * 0.7, 6), 1e-4);
     cost_table c = {0};
-    for (int i = 0; i < 200; i++) policy_note(&p, &c, &(spec_plan){.method = SPEC_TREE, .n = 16}, 6, 6);
+    for (int i = 0; i < 200; i++) policy_note(&p, &c, &(spec_plan){.method = SPEC_TREE, .n = 16}, 6, 6, 6);
     CHECK_NEAR(p.tree_gain, 0.1, 1e-3);
-    choice_tree_tokens(&l, budget, 4, out);
-    CHECK(out[2] > 6.2 && out[3] > out[2] && out[1] < out[2]); /* what it did itself counts more */
+    double of_16 = tree_tokens(&p, 16, 6); /* what it did itself counts more */
+    CHECK(of_16 > 6.2 && tree_tokens(&p, 64, 6) > of_16 && tree_tokens(&p, 8, 6) < of_16);
     double tried = p.record[SPEC_TREE].tried[0];
-    policy_note(&p, &c, &(spec_plan){.method = SPEC_OFF}, 0, 0);
+    policy_note(&p, &c, &(spec_plan){.method = SPEC_OFF}, 0, 0, 0);
     CHECK_NEAR(p.record[SPEC_TREE].tried[0], 0.957 * tried, 1e-9); /* and is forgotten while it is not used */
-    CHECK(choice_knows_dflash(&p));
+    CHECK(policy_knows_dflash(&p));
     p.record[SPEC_DFLASH].tried[0] = 1.9;
-    CHECK(!choice_knows_dflash(&p));
+    CHECK(!policy_knows_dflash(&p));
 }

@@ -1,6 +1,7 @@
 /* tests/unit/spec/views.h - values that the tests of spec compute with the functions of spec. */
 #ifndef TANDEM_TEST_SPEC_VIEWS_H
 #define TANDEM_TEST_SPEC_VIEWS_H
+#include "spec/choice.h"
 #include "spec/spec.h"
 
 /* Returns why a drafter is not used; NULL: no problem. */
@@ -59,5 +60,13 @@ static inline double survival_at(const survival *s, int d)
     double curve[DRAFT_MAX];
     survival_curve(s, curve, d);
     return curve[d - 1];
+}
+
+/* Returns the expected tokens of a round with a tree. */
+static inline double tree_tokens(const policy *p, int budget, int depth)
+{
+    double rate[DRAFT_MAX];
+    policy_tree_rates(p, rate, depth);
+    return policy_tree_tokens(p, rate, budget, depth);
 }
 #endif
