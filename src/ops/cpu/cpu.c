@@ -15,14 +15,16 @@
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif
 
 enum {
     ALIGN          = 256,
-    HUGE_BYTES     = 4 << 20, /* larger blocks use huge pages */
-    SMALL_JOB      = 200000,  /* multiplications: below this, waking a thread costs more than it saves */
+    HUGE_BYTES     = 4 << 20,  /* larger blocks use huge pages */
+    PAGES_BYTES    = 64 << 10, /* larger blocks take memory when a page is first used */
+    SMALL_JOB      = 200000,   /* multiplications: below this, waking a thread costs more than it saves */
     CHUNK_JOB      = SMALL_JOB / 2,
     PART_SCRATCH   = 512 << 10, /* floats per thread for parts of attention */
     CHOICE_SCRATCH = 8 << 20,   /* floats for the choice of pages of sparse attention, at least */
@@ -107,6 +109,10 @@ static bool cpu_alloc(const ops *o, dev *out, size_t bytes, err *e)
     if (bytes >= HUGE_BYTES) { /* advice only: without huge pages it is a little slower */
         size_t page = HUGE_BYTES / 2, skip = page - (uintptr_t)p % page;
         madvise(p + skip, (bytes - skip) / page * page, MADV_HUGEPAGE);
+    }
+    if (bytes >= PAGES_BYTES) { /* malloc may have zeroed freed memory: only pages that are used should take room */
+        size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = page - (uintptr_t)p % page;
+        madvise(p + skip, (bytes - skip) / page * page, MADV_DONTNEED);
     }
     out->p = p;
     return true;
