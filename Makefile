@@ -94,7 +94,7 @@ SOURCES  := $(filter-out src/cli/% src/bench/%,$(wildcard src/*/*.c src/ops/ref/
 CLI      := $(wildcard src/cli/*.c src/bench/*.c)
 # What sees no command line: the unit tests have it too.
 BENCH    := $(addprefix src/bench/,cells.c experts.c oracle.c shape.c shape_tok.c)
-NANO     := $(wildcard models/nano/*.gguf)
+NANO     := $(wildcard models/*/*.gguf)
 UNIT     := $(wildcard tests/unit/*.c tests/unit/*/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 HEADERS  := $(wildcard include/*.h) $(wildcard src/*/*.h src/*/*/*.h src/ops/cuda/*.cuh tests/unit/*.h tests/unit/*/*.h)
@@ -213,12 +213,18 @@ $(BUILD)/cudart_unit.a: $(CUDART)
 	@mkdir -p $(@D)
 	$(Q)objcopy $(foreach f,malloc calloc realloc,--redefine-sym $(f)=__real_$(f)) $< $@
 
-# Weights of tests are stored compressed.
+# Weights of tests are stored compressed, and random ones as the seed that they were drawn with.
 GOLDEN   := $(patsubst %.xz,%,$(wildcard tests/golden/*/*.xz))
+SEEDED   := $(patsubst %.seed,%,$(wildcard tests/golden/*/*.seed))
 golden: $(GOLDEN)
 $(GOLDEN): %: %.xz
 	$(call say,UNPACK,$@)
-	$(Q)xz --decompress --stdout $< >$@.part && mv $@.part $@
+	$(Q)xz --decompress --stdout $< $(if $(filter $@,$(SEEDED)),| $(BUILD)/unseed $@.seed) >$@.part && mv $@.part $@
+$(SEEDED): %: %.seed | $(BUILD)/unseed
+$(BUILD)/unseed: tests/golden/unseed.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=c17 -O2 -Wall -Wextra -Werror -o $@ $< -lm
 
 $(BUILD)/unit: $(call obj,$(UNIT) $(BENCH)) $(LIB) $(CUDART_UNIT) | golden
 	$(call say,LINK,$@)
