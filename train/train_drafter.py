@@ -96,7 +96,7 @@ class Trained:
         return dflash.loss_of(self.net, target, outputs, ids, first, lengths, anchors)
 
     def export(self, target, out):
-        if self.kind == "head": qwen_model.export(target, out, self.net)
+        if self.kind == "head": qwen_model.export(target, out, self.net, torch.float32)     # bf16 would change a target rounded to Q5_0
         else: (dflash if self.kind == "dflash" else mtp).export(self.net, target, os.path.join(out, self.kind))
 
 

@@ -26,7 +26,8 @@ static const option opts[] = {
      .kind = OPT_STR,
      .dest = &flags.shape.spec.tokenizer,
      .arg  = "PATH",
-     .help = "GGUF file, Hugging Face directory, tokenizer.json or nano, whose tokenizer and chat template it gets"},
+     .help = "GGUF file, Hugging Face directory, tokenizer.json, nano or nano-qwen, whose tokenizer and chat template "
+             "it gets"},
     OPT_LOGGING,
 };
 static const opt_spec usage = {"bench", "bench shape --shape SHAPE -o FILE.gguf [--draft-out FILE.gguf] [FLAGS]",

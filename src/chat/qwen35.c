@@ -3,6 +3,7 @@
  * All added tokens of the vocabulary are markers, so no text of a user gives one. Files agree about most flags; the
  * tokens for tools, thoughts and code completion are printed, as in the published tokenizer, though GGUF files list
  * some of them as control tokens. */
+#include "base/mem.h"
 #include "chat/qwen35_inside.h"
 
 static const char *const marker_names[] = {"<|endoftext|>",
@@ -81,13 +82,26 @@ const char *qwen35_revision_name(int revision)
 
 static bool has(str text, const char *part) { return text.n && memmem(text.s, text.n, part, strlen(part)); }
 
+static bool is_published(uint64_t hash, int revision)
+{
+    static const struct {
+        uint64_t hash; /* str_hash of the template's compact text */
+        int      revision;
+    } published[] = {{0x39af8e5ff4c11023, QWEN35_SMALL},
+                     {0x107f05b66a32bb46, QWEN35_LARGE},
+                     {0xa7c925725e85f107, QWEN36},
+                     {0x4dccaa8f1bd2b5e6, QWEN38},
+                     {0xf8661c4821b44882, QWEN35_SMALL} /* nano-qwen's, a short form */};
+    for (size_t i = 0; i < COUNT(published); i++)
+        if (published[i].hash == hash) return published[i].revision == revision;
+    return false;
+}
+
 /* Each revision has something that the ones before it lack. */
 chat_template qwen35_detect(str text)
 {
-    static const uint64_t published[QWEN35_REVISIONS] = {0x39af8e5ff4c11023, 0x107f05b66a32bb46, 0xa7c925725e85f107,
-                                                         0x4dccaa8f1bd2b5e6};
-    chat_template         t                           = {.revision = QWEN35_LARGE, .n_signs = 3};
-    buf                   b;
+    chat_template t = {.revision = QWEN35_LARGE, .n_signs = 3};
+    buf           b;
     buf_init(&b, (size_t)1 << 24);
     str  code   = chat_template_compact(&b, text) ? buf_str(&b) : (str){0};
     bool effort = has(code, "reasoning_effort"), preserve = has(code, "preserve_thinking");
@@ -96,7 +110,7 @@ chat_template qwen35_detect(str text)
     if (t.known) t.revision = effort ? QWEN38 : preserve ? QWEN36 : small ? QWEN35_SMALL : QWEN35_LARGE;
     t.n_same            = t.known ? t.n_signs : 0;
     t.hash              = str_hash(code);
-    t.published         = t.known && published[t.revision] == t.hash;
+    t.published         = t.known && is_published(t.hash, t.revision);
     t.thinking          = t.revision != QWEN35_SMALL;
     t.preserve_thinking = t.revision == QWEN38;
     buf_deinit(&b);

@@ -38,16 +38,18 @@ bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
 int cli_threads(int asked);
 /* Checks before the work begins that the directory of `path` can be written. Does not open or create the file. */
 bool cli_check_output(const char *path, err *e);
-/* Replaces "nano", or NULL, by a path of the built-in model that only this process can open and that stays valid until
- * it ends. Leaves other paths as they are. The functions after it take resolved paths, also those of
+/* Replaces "nano" (also NULL) or "nano-qwen" by a path of the built-in model that only this process can open and that
+ * stays valid until it ends. Leaves other paths as they are. The functions after it take resolved paths, also those of
  * cli_resolve_drafters, and return a constant or a part of `path`. */
 bool        cli_resolve_model(const char **path, err *e);
-bool        cli_is_nano(const char *path);   /* true if a resolved path is the built-in model */
-const char *cli_path_name(const char *path); /* in messages: the path, or for a part of nano a name such as nano-mtp */
-const char *cli_id(const char *path); /* name on a server: the last part of the path, or a name for parts of nano */
+const char *cli_path_name(const char *path); /* in messages: the path, or for a built-in part a name such as nano-mtp */
+const char *cli_id(const char *path);        /* name on a server: the last part of the path, or the built-in part's */
 const char *cli_shown_path(const char *path); /* as the user wrote it: "nano" for nano's parts */
 
-bool cli_unpack_drafters(const char *out[2], err *e); /* the paths of nano's DFlash drafter and of its assistant */
+/* model: the name or the resolved path of a built-in one, for the second function always. out: the paths of its DFlash
+ * drafter and of its assistant or MTP head. */
+bool cli_is_built_in(const char *model);
+bool cli_unpack_drafters(const char *model, const char *out[2], err *e);
 
 /* The types of K and V that the options give. The parsers keep those of sliding layers and of drafters in step with
  * --kv until they are given. dest: kv_flags. */
@@ -112,7 +114,7 @@ extern const char *const engine_devices[]; /* names for --device; ends with NULL
      .help = "encoder of pictures for a GGUF model (default: mmproj*.gguf in its directory; none: no pictures)"}
 #define OPT_ENGINE(f)                                                                                                  \
     {.name = "model", .letter = 'm', .kind = OPT_STR, .dest = &(f).path, .arg = "MODEL",                               \
-     .help = "GGUF file, Hugging Face directory, or nano, the built-in small model (default nano)"},                   \
+     .help = "GGUF file, Hugging Face directory, or a built-in small model: nano or nano-qwen (default nano)"},        \
     OPT_THREADS((f).n_threads),                                                                                        \
     OPT_DEVICE((f).device)
 /* clang-format on */
@@ -124,8 +126,8 @@ bool cli_open_loop(opened_model *m, const engine_options *opt, err *e);
 
 /* Sources of drafters. */
 typedef struct {
-    opt_list    paths;           /* as given: files, directories, nano, auto; replaced by cli_resolve_drafters */
-    bool        search;          /* no path is given: as auto */
+    opt_list    paths;  /* as given: files, directories, built-in models, auto; replaced by cli_resolve_drafters */
+    bool        search; /* no path is given: as auto */
     bool        resolved, found; /* set by cli_resolve_drafters; found: the paths were not given */
     str         image;           /* one more, a GGUF file in memory, and its name */
     const char *image_name;
@@ -140,8 +142,9 @@ typedef struct {
 /* clang-format off */
 #define OPT_DRAFT(f)                                                                                                   \
     {.name = "draft", .kind = OPT_LIST, .dest = &(f).paths, .arg = "DRAFTER",                                          \
-     .help = "DFlash drafter or MTP assistant (one of each may be given); mtp: the model's own MTP head; nano: nano's; "  \
-             "auto: what lies next to the model and fits (default of run, chat, serve and daemon); none"},             \
+     .help = "DFlash drafter or MTP assistant (one of each may be given); mtp: the model's own MTP head; nano, "       \
+             "nano-qwen: theirs; auto: what lies next to the model and fits (default of run, chat, serve and daemon); " \
+             "none"},                                                                                                  \
     {.name = "draft-ctx", .kind = OPT_INT, .dest = &(f).n_ctx, .arg = "N", .min = 64, .max = 1 << 24,                  \
      .help = "context of a DFlash drafter in positions (default: its trained length, else 4096; DSpark: 16384)"},       \
     {.name = "draft-window", .kind = OPT_INT, .dest = &(f).window, .arg = "N", .min = 1, .max = 1 << 24,               \
@@ -154,11 +157,11 @@ typedef struct {
 /* Adds the drafters to the loop of cli_open_loop. Call cli_resolve_drafters first. A drafter that cannot be used is
  * logged as a warning. Returns how many were added. */
 int cli_add_drafters(opened_model *m, const draft_options *d, cache_types kv_type);
-/* Replaces each "nano" in d->paths by the paths of the two built-in drafters, and "mtp" by `model`, the resolved path
- * of the model. If no path is given and the model is nano, adds its two. "auto", and no path with d->search, are
- * replaced by the drafters that find_drafters takes; each that it found is logged. "none" leaves none. Later calls do
- * nothing. files: those of the model; NULL: opened when they are needed. Fails if there are more than OPT_LIST_MAX
- * paths, and if "auto" or "none" is not the only one. */
+/* Replaces the name of a built-in model in d->paths by the paths of its two drafters, and "mtp" by `model`, the
+ * resolved path of the model. If no path is given and the model is built in, adds its two. "auto", and no path with
+ * d->search, are replaced by the drafters that find_drafters takes; each that it found is logged. "none" leaves none.
+ * Later calls do nothing. files: those of the model; NULL: opened when they are needed. Fails if there are more than
+ * OPT_LIST_MAX paths, and if "auto" or "none" is not the only one. */
 bool cli_resolve_drafters(draft_options *d, const char *model, const checkpoint *files, err *e);
 
 /* A progress bar on stderr for work that takes over a second. Shows nothing if stderr is not a terminal. */

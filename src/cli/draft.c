@@ -22,7 +22,7 @@ static const option opts[] = {
      .kind = OPT_STR,
      .dest = &flags.drafter,
      .arg  = "DRAFTER",
-     .help = "drafter: GGUF file, directory, or nano (its DFlash drafter)"},
+     .help = "drafter: GGUF file, directory, nano or nano-qwen (the DFlash drafter)"},
     OPT_IDS(flags.ids),
     OPT_OUTPUT(flags.out),
     {.name = "draft-max",
@@ -182,7 +182,7 @@ static void close_all(work *w)
     checkpoint_close(w->files);
 }
 
-/* Selects the first of nano's two drafters, DFlash. */
+/* Selects the first of the two drafters of a built-in model, DFlash. */
 static bool resolve_drafter(err *e)
 {
     draft_options d = {.paths = {.item = {flags.drafter}, .n = 1}};

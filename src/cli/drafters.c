@@ -10,10 +10,10 @@ static bool add_path(draft_options *d, const char *path, err *e)
     return true;
 }
 
-static bool add_nano(draft_options *d, err *e)
+static bool add_built_in(draft_options *d, const char *model, err *e)
 {
     const char *part[2];
-    return cli_unpack_drafters(part, e) && add_path(d, part[0], e) && add_path(d, part[1], e);
+    return cli_unpack_drafters(model, part, e) && add_path(d, part[0], e) && add_path(d, part[1], e);
 }
 
 /* Adds a copy of the path, which lives as long as the process. */
@@ -44,7 +44,7 @@ static bool find_next_to(draft_options *d, const char *model, const checkpoint *
 {
     checkpoint *own = NULL;
     d->found        = true;
-    if (cli_is_nano(model)) return add_nano(d, e);
+    if (cli_is_built_in(model)) return add_built_in(d, model, e);
     if (!files && !checkpoint_open(&own, model, e)) return false;
     bool ok = add_next_to(d, files ? files : own, e);
     checkpoint_close(own);
@@ -55,7 +55,7 @@ static bool add_given(draft_options *d, const char *given, const char *model, er
 {
     if (!strcmp(given, "auto") || !strcmp(given, "none"))
         return err_set(e, ERR_INPUT, "--draft %s excludes other drafters", given);
-    if (!strcmp(given, "nano")) return add_nano(d, e);
+    if (cli_is_built_in(given)) return add_built_in(d, given, e);
     return add_path(d, strcmp(given, "mtp") == 0 ? model : given, e);
 }
 
@@ -65,7 +65,8 @@ bool cli_resolve_drafters(draft_options *d, const char *model, const checkpoint 
     if (d->resolved) return true;
     d->resolved = true;
     d->paths.n  = 0;
-    if (given.n == 0) return d->search ? find_next_to(d, model, files, e) : !cli_is_nano(model) || add_nano(d, e);
+    if (given.n == 0 && d->search) return find_next_to(d, model, files, e);
+    if (given.n == 0) return !cli_is_built_in(model) || add_built_in(d, model, e);
     if (given.n == 1 && !strcmp(given.item[0], "auto")) return find_next_to(d, model, files, e);
     if (given.n == 1 && !strcmp(given.item[0], "none")) return true;
     for (int i = 0; i < given.n; i++)

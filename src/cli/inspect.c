@@ -30,7 +30,7 @@ static const option opts[] = {
     OPT_DEVICE(flags.engine.device),
     OPT_LOGGING,
 };
-static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano|--devices [FLAGS]",
+static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano|nano-qwen|--devices [FLAGS]",
                                "Shows the contents of a model file or directory, and the memory it needs.", opts,
                                COUNT(opts)};
 
@@ -317,7 +317,7 @@ static bool inspect(const char *path, err *e)
         print_other(cp);
     else if (f->describe(&c, cp, &flags.engine.kv.types, &why)) {
         print_summary(cp, &c);
-        if (!cli_is_nano(path)) print_drafters(cp);
+        if (!cli_is_built_in(path)) print_drafters(cp);
     } else
         printf("to run       not possible: %s\n", why.text);
     bool ok = !flags.target || print_fit(cp, flags.target, e);

@@ -1,4 +1,4 @@
-/* The default model and its drafters, inside the program. */
+/* The built-in models and their drafters, inside the program. */
     .macro blob name, file
     .balign 64
     .global \name, \name\()_end
@@ -11,4 +11,6 @@
     blob nano_target, models/nano/target.gguf
     blob nano_dflash, models/nano/dflash.gguf
     blob nano_mtp, models/nano/mtp.gguf
+    blob nano_qwen_target, models/nano-qwen/target.gguf
+    blob nano_qwen_dflash, models/nano-qwen/dflash.gguf
     .section .note.GNU-stack, "", %progbits

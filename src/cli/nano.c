@@ -7,15 +7,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-extern const char nano_target[], nano_target_end[], nano_dflash[], nano_dflash_end[], nano_mtp[], nano_mtp_end[];
+#define PART(name) extern const char name[], name##_end[]
+PART(nano_target);
+PART(nano_dflash);
+PART(nano_mtp);
+PART(nano_qwen_target);
+PART(nano_qwen_dflash);
 
-enum { TARGET, DFLASH, MTP, BLOBS };
-static const struct {
-    const char *name, *from, *to;
-} blobs[BLOBS] = {{"nano", nano_target, nano_target_end},
-                  {"nano-dflash", nano_dflash, nano_dflash_end},
-                  {"nano-mtp", nano_mtp, nano_mtp_end}};
-static char paths[BLOBS][32]; /* once unpacked */
+enum { TARGET, DFLASH, MTP, PARTS, MODELS = 2 };
+typedef struct {
+    const char *name, *from, *to; /* without bytes: the target has it inside */
+    char        path[32];         /* once unpacked */
+} part;
+static part built_in[MODELS][PARTS] = {
+    {{"nano", nano_target, nano_target_end, ""},
+     {"nano-dflash", nano_dflash, nano_dflash_end, ""},
+     {"nano-mtp", nano_mtp, nano_mtp_end, ""}},
+    {{"nano-qwen", nano_qwen_target, nano_qwen_target_end, ""},
+     {"nano-qwen-dflash", nano_qwen_dflash, nano_qwen_dflash_end, ""},
+     {"nano-qwen", NULL, NULL, ""}},
+};
 
 static bool write_all(int fd, const char *p, size_t n)
 {
@@ -30,38 +41,68 @@ static bool write_all(int fd, const char *p, size_t n)
 }
 
 /* Makes the bytes available as a file in memory, because all readers take files. */
-static bool unpack(int i, const char **path, err *e)
+static bool unpack(part *x, const char **path, err *e)
 {
-    if (!paths[i][0]) {
-        int fd = memfd_create("nano", MFD_CLOEXEC);
-        if (fd < 0 || !write_all(fd, blobs[i].from, (size_t)(blobs[i].to - blobs[i].from))) {
-            err_set(e, ERR_IO, "cannot unpack the model nano: %s", strerror(errno));
+    if (!x->path[0]) {
+        int fd = memfd_create(x->name, MFD_CLOEXEC);
+        if (fd < 0 || !write_all(fd, x->from, (size_t)(x->to - x->from))) {
+            err_set(e, ERR_IO, "cannot unpack the model %s: %s", x->name, strerror(errno));
             if (fd >= 0) close(fd);
             return false;
         }
-        snprintf(paths[i], sizeof paths[i], "/proc/self/fd/%d", fd);
+        snprintf(x->path, sizeof x->path, "/proc/self/fd/%d", fd);
     }
-    *path = paths[i];
+    *path = x->path;
     return true;
 }
 
-bool cli_resolve_model(const char **path, err *e)
-{
-    return (*path && strcmp(*path, "nano") != 0) || unpack(TARGET, path, e);
-}
+static bool is_path(const part *x, const char *path) { return x->path[0] && strcmp(path, x->path) == 0; }
 
-bool cli_is_nano(const char *path) { return paths[TARGET][0] && strcmp(path, paths[TARGET]) == 0; }
-
-/* Returns NULL if the path is not a part of nano. */
-static const char *part_name(const char *path)
+/* Returns the parts of a built-in model; NULL: it is another one. */
+static part *parts_of(const char *model)
 {
-    for (int i = 0; i < BLOBS; i++)
-        if (paths[i][0] && strcmp(path, paths[i]) == 0) return blobs[i].name;
+    for (int i = 0; i < MODELS; i++)
+        if (!strcmp(model, built_in[i][TARGET].name) || is_path(&built_in[i][TARGET], model)) return built_in[i];
     return NULL;
 }
 
-const char *cli_path_name(const char *path) { return part_name(path) ? part_name(path) : path; }
-const char *cli_id(const char *path) { return part_name(path) ? part_name(path) : file_name(path); }
-const char *cli_shown_path(const char *path) { return part_name(path) ? "nano" : path; }
+bool cli_is_built_in(const char *model) { return parts_of(model); }
 
-bool cli_unpack_drafters(const char *out[2], err *e) { return unpack(DFLASH, &out[0], e) && unpack(MTP, &out[1], e); }
+bool cli_resolve_model(const char **path, err *e)
+{
+    part *x = parts_of(*path ? *path : "nano");
+    return !x || unpack(&x[TARGET], path, e);
+}
+
+bool cli_unpack_drafters(const char *model, const char *out[2], err *e)
+{
+    part *x = parts_of(model);
+    return unpack(&x[DFLASH], &out[0], e) && unpack(&x[x[MTP].from ? MTP : TARGET], &out[1], e);
+}
+
+/* Finds the name of a part of a built-in model, and that of the model. Returns NULL if the path is of neither. */
+static const char *part_name(const char *path, const char **model)
+{
+    for (int i = 0; i < MODELS; i++)
+        for (int k = 0; k < PARTS; k++)
+            if (is_path(&built_in[i][k], path)) return *model = built_in[i][TARGET].name, built_in[i][k].name;
+    return NULL;
+}
+
+const char *cli_path_name(const char *path)
+{
+    const char *model, *name = part_name(path, &model);
+    return name ? name : path;
+}
+
+const char *cli_id(const char *path)
+{
+    const char *model, *name = part_name(path, &model);
+    return name ? name : file_name(path);
+}
+
+const char *cli_shown_path(const char *path)
+{
+    const char *model;
+    return part_name(path, &model) ? model : path;
+}
