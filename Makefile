@@ -372,6 +372,7 @@ run-fuzz: $(addprefix $(BUILD)/,$(FUZZ))
 # Then the engine: answers in every company, bursts of requests.
 soak: $(BUILD)/spec_exact $(ENGINE)
 	$(BUILD)/spec_exact 60 100000
+	$(BUILD)/spec_exact 60 100000 f16 nano-qwen
 	$(BUILD)/spec_exact 60 100000 f16 qwen35-dense
 	$(BUILD)/spec_exact 60 100000 f16 qwen35-moe
 	$(BUILD)/engine_exact 20

@@ -67,7 +67,7 @@ void prompts_open(prompt_set *p, int n_short, int n_long)
 {
     *p = (prompt_set){0};
     arena_init(&p->texts.mem, 64 << 20);
-    rig_read_samples(&p->texts, RIG_SAMPLES);
+    rig_read_samples(&p->texts, stage_model && stage_model->samples ? stage_model->samples : RIG_SAMPLES);
     if (stage_model && stage_model->random) rig_limit_ids(&p->texts, 512);
     for (int i = 0; i < n_short; i++) {
         const sample *s = &p->texts.samples[i * 11 % p->texts.n_samples];

@@ -54,13 +54,14 @@ static spec_method method_named(const char *name)
 }
 
 /* --- against the reference ------------------------------------------------------------------------*/
-/* Of the reference's answer, the first token came with the prompt. */
+/* Of the reference's answer, the first token came with the prompt. The answer ends where the reference's does: some
+ * reached its limit instead of a stop token. */
 static bool compare_prompt(rig *g, spec_lane *l, const sample *s, const spec_settings *how)
 {
     static answer a;
     lane_options  o = {.params.top_p = 1, .penalty.repeat = 1, .n_top = -1, .spec = *how};
     class_sum    *c = class_of(s->kind);
-    rig_answer(g, l, &o, s, MAX_TOKENS, NULL, NULL, &a);
+    rig_answer(g, l, &o, s, s->n_answer, NULL, NULL, &a);
     c->rounds += (double)(a.stats.rounds + a.stats.plain_rounds - 1);
     c->tokens += a.n - 1;
     c->ref_rounds += s->n_rounds;

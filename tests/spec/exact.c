@@ -7,8 +7,8 @@
  * with other lanes in the same steps. In the cells of a method, draft tokens must have been both accepted and rejected:
  * a method that silently ran plainly fails. With TOKENS it repeats the prompts with new seeds until that number of
  * tokens was compared. KV is the type of all K and V, such as q8_0/q4_0 (default f16), or "all": one run for each of a
- * list with scales. MODEL: nano (default), or one of those with random weights and an oracle's drafts: qwen35-dense,
- * qwen35-moe, qwen35-dspark, gemma4-dspark, gemma4-dflash2. The last two have no MTP drafter. */
+ * list with scales. MODEL: nano (default), nano-qwen, or one of those with random weights and an oracle's drafts:
+ * qwen35-dense, qwen35-moe, qwen35-dspark, gemma4-dspark, gemma4-dflash2. The last two have no MTP drafter. */
 #include "rig.h"
 
 #include "base/mem.h"
@@ -272,6 +272,7 @@ static bool run_types(int n_prompts, long enough, cache_types types, sparse_para
                                 .drafters   = {model->drafters[0], model->drafters[1]},
                                 .n_drafters = model->drafters[1] ? 2 : 1,
                                 .oracle     = known,
+                                .samples    = model->samples,
                                 .n_vocab    = model->random ? 512 : 0,
                                 .loop = {.n_ctx = 1024, .max_lanes = LANES, .kv_type = {types, types, types, sparse}}});
     for (int i = 0; i < LANES; i++)

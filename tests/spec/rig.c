@@ -26,18 +26,29 @@ const char *rig_path(const char *path, char out[4096])
 
 /* --- models ---------------------------------------------------------------------------------------*/
 static const rig_model models[] = {
-    {"nano", "models/nano/target.gguf", {"models/nano/dflash.gguf", "models/nano/mtp.gguf"}, false},
+    {"nano", "models/nano/target.gguf", {"models/nano/dflash.gguf", "models/nano/mtp.gguf"}, RIG_SAMPLES, false},
+    {"nano-qwen",
+     "models/nano-qwen/target.gguf",
+     {"models/nano-qwen/dflash.gguf", "models/nano-qwen/target.gguf"},
+     "tests/golden/nano-qwen/dflash-acceptance.json",
+     false},
     {"qwen35-dense",
      "tests/golden/qwen35-dense",
      {"tests/golden/qwen35-dense-dflash", "tests/golden/qwen35-dense"},
+     NULL,
      true},
-    {"qwen35-moe", "tests/golden/qwen35-moe", {"tests/golden/qwen35-dense-dflash", "tests/golden/qwen35-moe"}, true},
+    {"qwen35-moe",
+     "tests/golden/qwen35-moe",
+     {"tests/golden/qwen35-dense-dflash", "tests/golden/qwen35-moe"},
+     NULL,
+     true},
     {"qwen35-dspark",
      "tests/golden/qwen35-dense",
      {"tests/golden/qwen35-dense-dspark", "tests/golden/qwen35-dense"},
+     NULL,
      true},
-    {"gemma4-dspark", "tests/golden/gemma4-dense", {"tests/golden/gemma4-dense-dspark", NULL}, true},
-    {"gemma4-dflash2", "tests/golden/gemma4-dense", {"tests/golden/gemma4-dense-dflash2", NULL}, true},
+    {"gemma4-dspark", "tests/golden/gemma4-dense", {"tests/golden/gemma4-dense-dspark", NULL}, NULL, true},
+    {"gemma4-dflash2", "tests/golden/gemma4-dense", {"tests/golden/gemma4-dense-dflash2", NULL}, NULL, true},
 };
 
 const rig_model *rig_find_model(const char *name)

@@ -19,6 +19,7 @@ typedef struct {
  * and in trees the second candidate often is where the first is wrong. */
 typedef struct {
     const char *name, *model, *drafters[2]; /* the second NULL: there is one */
+    const char *samples;                    /* NULL: RIG_SAMPLES, with ids that its vocabulary has */
     bool        random;                     /* random weights */
 } rig_model;
 const rig_model *rig_find_model(const char *name);       /* ends the program when there is none */
