@@ -187,8 +187,8 @@ bool kv_image_fits(const void *ctx, const pack *p, int32_t to, err *e)
     const kv_image_filter *x = ctx;
     const pack_section    *s = pack_find(p, IMAGE_TOKENS, 0);
     if (!is_of_model(&x->key, p, e)) return false;
-    bool same = s && s->data && s->n == to * KV_PAGE && s->n <= x->n && s->bytes == (uint64_t)s->n * sizeof *x->text &&
-                !memcmp(s->data, x->text, s->bytes);
+    bool same = s && s->data && s->n == (int64_t)to * KV_PAGE && s->n <= x->n &&
+                s->bytes == (uint64_t)s->n * sizeof *x->text && !memcmp(s->data, x->text, s->bytes);
     return same || err_set(e, ERR_FORMAT, "it holds another text");
 }
 
@@ -210,10 +210,10 @@ static bool check_section(const kv_pool *p, const kv_image_key *k, const pack_se
     if ((!state && s->kind != IMAGE_PAGES) || s->id >= KV_MAX_CLASSES) return bad_section(i, e);
     if (state && (s->id >= (uint32_t)p->group[0].n_states || s->first != to / KV_PAGE || s->n != 1))
         return bad_section(i, e);
+    if (!state && (s->first < 0 || s->n < 0 || s->first > to / KV_PAGE - s->n)) return bad_section(i, e);
     int cls = section_class(p, s);
     if (!state && !hash128_is_zero(s->tag) && (!is_added(p, cls) || !hash128_equal(s->tag, k->added[cls]))) return true;
-    if (!state && (!has_positions(p, cls) || s->first < 0 || s->n < 0 || s->first > to / KV_PAGE - s->n))
-        return bad_section(i, e);
+    if (!state && !has_positions(p, cls)) return bad_section(i, e);
     return s->bytes == (uint64_t)s->n * p->cls[cls].page_bytes || bad_section(i, e);
 }
 

@@ -270,6 +270,37 @@ TEST(spec_continues_from_an_image_in_pieces)
     spec_rig_close(&b);
 }
 
+/* Pages outside the text are refused, those of another drafter too. */
+TEST(spec_refuses_images_with_pages_outside_the_text)
+{
+    enum { END = (PROMPT - 1) / KV_PAGE * KV_PAGE };
+    static const int32_t wrong[][2] = {{-1, 1},        {0, -1},        {1, END / KV_PAGE}, {INT32_MAX, 1},
+                                       {1, INT32_MAX}, {INT32_MIN, 1}, {0, INT32_MIN}};
+    spec_rig             g;
+    answer               a;
+    err                  e = {0};
+    make_prompt();
+    if (spec_rig_open(t, &g, &common, true)) {
+        ask(t, g.l[0], SPEC_DFLASH, NULL, 0, &a);
+        kv_export *x = store(t, g.s, 0, END, SIZE_MAX);
+        pack      *p = x ? kv_export_pack(x) : NULL;
+        for (int i = 0; p && i < p->n; i++) {
+            pack_section *s = &p->section[i], right = *s;
+            if (s->kind != IMAGE_PAGES) continue;
+            for (size_t k = 0; k < 2 * COUNT(wrong); k++) {
+                s->first = wrong[k / 2][0];
+                s->n     = wrong[k / 2][1];
+                s->tag.lo ^= k % 2; /* 1: of another drafter */
+                CHECK_FAILS(spec_image_check(g.s, p, &e), e, "does not fit this model");
+                *s = right;
+            }
+        }
+        CHECK(!p || spec_image_check(g.s, p, &e));
+        kv_export_free(x);
+    }
+    spec_rig_close(&g);
+}
+
 /* Returns whether all of the pool's memory is zero. */
 static bool is_wiped(const spec *s)
 {
