@@ -1,4 +1,5 @@
-// Anthropic's client from npm, its version as in tests/package.json, against `tandem serve` with nano. Usage: node messages.mjs TANDEM
+// Anthropic's client from npm, its version as in tests/package.json, against `tandem serve` with nano, or the model that
+// TANDEM_MODEL names. Usage: node messages.mjs TANDEM
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { request } from "node:http";
@@ -6,13 +7,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Anthropic from "@anthropic-ai/sdk";
 import { jsonSchemaOutputFormat } from "@anthropic-ai/sdk/helpers/json-schema";
-import { check, errorOf, finish, group, matches, post, same, serve, stopwatch, TOOLS, until } from "../server/serve.mjs";
+import { check, CLEVER, errorOf, finish, group, matches, MODEL, post, same, serve, stopwatch, TOOLS, until } from "../server/serve.mjs";
 
 const tandem = process.argv[2];
 const server = await serve(tandem);
 const clientOf = (s, more) => new Anthropic({ baseURL: s.url, apiKey: "none", maxRetries: 0, timeout: 60000, ...more });
 const client = clientOf(server);
-const model = "nano", user = (content) => [{ role: "user", content }];
+const model = MODEL, user = (content) => [{ role: "user", content }];
 const toolOf = ({ function: f }) => ({ name: f.name, description: f.description, input_schema: f.parameters });
 const tools = [TOOLS.get_weather, TOOLS.get_time, TOOLS.set_timer].map(toolOf);
 const base = { model, max_tokens: 400, temperature: 0 };
@@ -96,11 +97,12 @@ await group("stop sequences", async () => {
 await group("tools", async () => {
   const ask = { tools, messages: user("What is the weather in Paris?") };
   const one = await streamEqualsWhole("a call", ask), call = one.content[0];
-  same([one.stop_reason, call.type, call.name, call.input], ["tool_use", "tool_use", "get_weather", { city: "Paris" }], "a call");
+  same([one.stop_reason, call.type, call.name, call.input], ["tool_use", "tool_use", CLEVER ? "get_weather" : call.name, { city: "Paris" }], "a call");
   matches(call.id, /^toolu_\w{24}$/, "a call has an id");
   const answered = (block) => ({ ...ask, messages: [...ask.messages, { role: "assistant", content: one.content }, { role: "user", content: [block] }] });
   const told = await streamEqualsWhole("its answer", answered({ type: "tool_result", tool_use_id: call.id, content: '{"sky":"sunny","temp":21}' }));
-  same([textOf(told), told.stop_reason], ["It is sunny in Paris at 21 degrees.", "end_turn"], "its answer");
+  matches(textOf(told), CLEVER ? /^It is sunny in Paris at 21 degrees\.$/ : /in Paris/, "its answer");
+  same(told.stop_reason, "end_turn", "its answer ends");
   const inBlocks = await client.messages.create({ ...base, ...answered({ type: "tool_result", tool_use_id: call.id, content: [{ type: "text", text: '{"sky":"sunny",' }, { type: "text", text: '"temp":21}' }] }) });
   same(textOf(inBlocks), textOf(told), "its answer in blocks");
   const seen = await client.messages.create({ ...base, ...answered({ type: "tool_result", tool_use_id: call.id, content: [{ type: "image", source: { type: "base64", media_type: "image/png", data: "" } }] }) });
@@ -155,7 +157,7 @@ await group("thinking", async () => {
   same(call.content.map((b) => b.type), ["thinking", "tool_use"], "a thought before a call");
   const back = [...user("What is the weather in Paris?"), { role: "assistant", content: [...call.content, { type: "redacted_thinking", data: "x" }] }, ...user([{ type: "tool_result", tool_use_id: call.content[1].id, content: '{"sky":"sunny","temp":21}' }])];
   const told = await streamEqualsWhole("a thought sent back", { messages: back, tools, thinking });
-  matches(textOf(told), /sunny/, "a thought sent back");
+  matches(textOf(told), CLEVER ? /sunny/ : /in Paris/, "a thought sent back");
 });
 
 await group("structured output", async () => {
@@ -182,7 +184,9 @@ await group("as agents send it", async () => {
   });
   const first = await client.beta.messages.stream({ ...agent(1, []), betas: ["context-management-2025-06-27"] }).finalMessage();
   const next = await client.beta.messages.stream({ ...agent(2, [{ role: "assistant", content: first.content }, ...user("And 4 more?")]), betas: ["a", "b"] }).finalMessage();
-  check(first.usage.cache_read_input_tokens < 16, `the first turn finds nothing in the cache: ${JSON.stringify(first.usage)}`);
+  // Qwen's prompts begin with the tools, which were sent before.
+  const { cache_read_input_tokens: found, input_tokens: fresh } = first.usage;
+  check(found < (CLEVER ? 16 : fresh + found - 100), `the first turn finds nothing of the system text in the cache: ${JSON.stringify(first.usage)}`);
   check(next.usage.cache_read_input_tokens > 0.7 * (first.usage.input_tokens + first.usage.cache_read_input_tokens), `the next turn does, whatever its billing line says: ${JSON.stringify(next.usage)}`);
   same((await fetch(server.url, { method: "HEAD" })).status, 200, "HEAD /");
   same((await client.models.list()).data.map((m) => m.id), [model], "the client's list of models");

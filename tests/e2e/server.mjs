@@ -1,4 +1,5 @@
-// Clients from npm, versions as in tests/package.json, against `tandem serve` with nano. Usage: node server.mjs TANDEM
+// Clients from npm, versions as in tests/package.json, against `tandem serve` with nano, or the model that TANDEM_MODEL names.
+// Usage: node server.mjs TANDEM
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,14 +7,14 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
-import { check, errorOf, finish, group, matches, post, same, serve, sleep, stopwatch, TOOLS, until } from "../server/serve.mjs";
+import { check, CLEVER, errorOf, finish, group, matches, MODEL, post, same, serve, sleep, stopwatch, TOOLS, until } from "../server/serve.mjs";
 
 const tandem = process.argv[2];
 const server = await serve(tandem);
 const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
 const chat = openai.chat.completions;
 const user = (content) => [{ role: "user", content }];
-const model = "nano";
+const model = MODEL, inParis = /^It is \w+ in Paris at 21 degrees\.$/;
 const { get_weather, get_time, set_timer, turn_light } = TOOLS;
 
 // --- one answer as two objects that must be equal: whole, and joined from its stream
@@ -72,7 +73,7 @@ async function streamEqualsWhole(what, request) {
 await group("the line that is printed", async () => {
   const line = /^ +(curl .*)$/m.exec(server.log())?.[1];
   const reply = JSON.parse(execFileSync("bash", ["-c", `${line} -s`], { encoding: "utf8" }));
-  matches(reply.choices[0].message.content, /85/, "the curl line works when pasted");
+  matches(reply.choices[0].message.content, CLEVER ? /85/ : /The answer is \d+/, "the curl line works when pasted");
 });
 
 await group("models", async () => {
@@ -154,7 +155,7 @@ await group("tools", async () => {
   const weather = { type: "function", function: { ...get_weather.function, parse: JSON.parse, function: (args) => (asked.push(args), { sky: "sunny", temp: 21 }) } };
   for (const stream of [false, true]) {
     const runner = chat.runTools({ model, stream, messages: user("What is the weather in Paris?"), tools: [weather, set_timer], temperature });
-    same(await runner.finalContent(), "It is sunny in Paris at 21 degrees.", `the openai client's own loop${stream ? ", streamed" : ""}`);
+    matches(await runner.finalContent(), CLEVER ? /^It is sunny in Paris at 21 degrees\.$/ : inParis, `the openai client's own loop${stream ? ", streamed" : ""}`);
   }
   same(asked, [{ city: "Paris" }, { city: "Paris" }], "the loop called the function");
 });
@@ -176,7 +177,7 @@ await group("thinking", async () => {
   const tools = await streamEqualsWhole("a thought before a call", { messages: user("What is the weather in Paris?"), tools: [get_weather, set_timer], temperature, reasoning_effort: "high" });
   check(tools.choices[0].message.reasoning_content && tools.choices[0].message.tool_calls, `a thought before a call: ${JSON.stringify(tools.choices[0])}`);
   const next = [...messages, { role: "assistant", content, reasoning_content: thought }, ...user("What is 2 plus 3?")];
-  matches((await chat.create({ model, messages: next, temperature, reasoning_effort: "low" })).choices[0].message.content, /5/, "a history with a thought");
+  matches((await chat.create({ model, messages: next, temperature, reasoning_effort: "low" })).choices[0].message.content, CLEVER ? /5/ : /./, "a history with a thought");
 });
 
 await group("n", async () => {
@@ -410,7 +411,8 @@ await group("AI SDK", async () => {
   same([whole.finishReason, (await stream.usage).outputTokens], ["stop", whole.usage.outputTokens], "AI SDK: the usage");
   const asked = [];
   const loop = await generateText({ model: ai, prompt: "What is the weather in Paris?", tools: aiTools(asked), stopWhen: stepCountIs(3), temperature, maxRetries });
-  same([loop.text, loop.steps.length], ["It is sunny in Paris at 21 degrees.", 2], "AI SDK: a loop with a tool");
+  matches(loop.text, CLEVER ? /^It is sunny in Paris at 21 degrees\.$/ : inParis, "AI SDK: a loop with a tool");
+  same(loop.steps.length, 2, "AI SDK: a loop with a tool has two steps");
   const live = streamText({ model: ai, prompt: "What is the weather in Paris?", tools: aiTools(asked), stopWhen: stepCountIs(3), temperature, maxRetries });
   same(await live.text, loop.text, "AI SDK: the same, streamed");
   same(asked, [{ city: "Paris" }, { city: "Paris" }], "AI SDK: the tool was called");

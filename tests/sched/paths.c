@@ -15,7 +15,8 @@
  * Tokens and logprobs must be the same, and all whole pages of the first turn must be found. The draft tokens of every
  * round must be those of the warm run, the first round included, so that the acceptance is the same too; except for
  * auto, which chooses by measured times. KV: types of K and V (default f16), or "all": one run for each of a list. MODEL:
- * nano (default), qwen35-dense or qwen35-moe, whose drafters have random weights: hardly a draft token is accepted. */
+ * nano (default), nano-qwen, or qwen35-dense or qwen35-moe, whose drafters have random weights: hardly a draft token is
+ * accepted. */
 #include "stage.h"
 
 #include "base/clock.h"

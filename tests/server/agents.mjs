@@ -1,6 +1,7 @@
-// The requests of coding agents in tests/golden/agents (tests/all/record.mjs writes these), sent to `tandem serve` with nano and with a
-// Qwen model of random weights: each request is accepted, its stream has the shape that its API promises, and the same request
-// without a stream gets the same answer. nano must also answer the question.
+// The requests of coding agents in tests/golden/agents (tests/all/record.mjs writes these), sent to `tandem serve` with nano, with
+// nano-qwen and with a Qwen model of random weights: each request is accepted, its stream has the shape that its API promises, and the same request
+// without a stream gets the same answer. nano must also answer the question, and nano-qwen
+// answer with words.
 // Usage: node agents.mjs TANDEM
 import { readdirSync, readFileSync } from "node:fs";
 import { makeQwen } from "./qwen_model.mjs";
@@ -70,11 +71,11 @@ const APIS = {
 
 async function replay(server, fixture, { method, path, headers, body }, what) {
   const api = APIS[path.split("?")[0]], send = (x) => fetch(server.url + path, { method, headers, body: JSON.stringify(x) });
-  const r = await send(body), text = await r.text(), nonsense = server.qwen;
+  const r = await send(body), text = await r.text(), expected = server.expected;
   if (!same([r.status, r.headers.get("content-type")?.split(";")[0]], [200, "text/event-stream"], `${what}: ${text.slice(0, 200)}`)) return;
   const got = api.streamed(eventsOf(text, what), body, what);
   matches(got.finish, api.finishes, `${what}: how it ends`);
-  if (!nonsense) matches(got.text, /The answer is 85\.$/, `${what}: the answer to "${fixture.question}"`);
+  matches(got.text, expected, `${what}: the answer to "${fixture.question}"`);
   check(got.usage.every((n) => n > 0), `${what}: usage ${got.usage}`);
   const { stream, stream_options, ...plain } = body, again = await send(plain);
   same(again.status, 200, `${what}: the same request, whole`);
@@ -82,18 +83,19 @@ async function replay(server, fixture, { method, path, headers, body }, what) {
   console.log(`${what.padEnd(14)} ${path.padEnd(24)} ${(JSON.stringify(body).length / 1024).toFixed(0)} KB, ${body.tools?.length ?? 0} tools, ${got.usage[0]} tokens, ${got.finish}: ${JSON.stringify(got.text.slice(-40))}`);
 }
 
-async function replayAll(name, flags, qwen) {
-  const server = Object.assign(await serve(tandem, [...flags, "--ctx", "65536"]), { qwen });
+async function replayAll(name, flags, expected, greedy) {
+  const server = Object.assign(await serve(tandem, [...flags, "--ctx", "65536"]), { expected });
   console.log(`${name}:`);
   for (const f of fixtures)
     for (const [i, q] of f.requests.entries())
-      await group(f.agent, () => replay(server, f, qwen ? { ...q, body: { ...q.body, temperature: 0 } } : q, `${f.agent} ${i + 1}`));
+      await group(f.agent, () => replay(server, f, greedy ? { ...q, body: { ...q.body, temperature: 0 } } : q, `${f.agent} ${i + 1}`));
   const cpu = server.cpu();
   same(await server.stop(), 0, "SIGTERM ends the server");
   console.log(`${cpu.toFixed(0)} s of the server's CPU time`);
 }
 
 check(fixtures.length >= 4, `there are fixtures: ${fixtures.map((f) => f.agent)}`);
-await replayAll("nano", [], false);
-await replayAll("Qwen", ["-m", makeQwen()], true);
+await replayAll("nano", [], /The answer is 85\.$/, false);
+await replayAll("nano-qwen", ["-m", "nano-qwen"], /./, true);
+await replayAll("Qwen", ["-m", makeQwen()], /^/, true);
 finish();

@@ -64,6 +64,8 @@ export function stopwatch() {
 }
 
 // --- a server
+// The model of servers that are started without -m. nano-qwen makes more mistakes: what an answer must say is for nano alone.
+export const MODEL = process.env.TANDEM_MODEL ?? "nano", CLEVER = MODEL === "nano";
 const running = new Set();
 process.on("exit", () => running.forEach((p) => p.kill("SIGKILL")));
 
