@@ -355,8 +355,9 @@ tsan: tsan-programs
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/engine_soak 1 12
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/http_hostile abort streaming cpu disconnects garbage
 
+# gcc's warnings are errors; clang's others are not of interest here.
 FUZZ_SECONDS ?= 60
-FUZZ_FLAGS    = BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer \
+FUZZ_FLAGS    = BUILD=build/fuzz CC=clang-14 OPT='-O1 -g' WARN= FUZZ_MAIN= FUZZ_LINK=-fsanitize=fuzzer \
                 SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fsanitize=fuzzer-no-link'
 fuzz: deps-fuzz
 	$(MAKE) $(FUZZ_FLAGS) run-fuzz
@@ -376,7 +377,9 @@ soak: $(BUILD)/spec_exact $(ENGINE)
 	$(BUILD)/spec_exact 60 100000 f16 qwen35-dense
 	$(BUILD)/spec_exact 60 100000 f16 qwen35-moe
 	$(BUILD)/engine_exact 20
+	$(BUILD)/engine_exact 20 f16 nano-qwen
 	$(BUILD)/engine_soak 10
+	$(BUILD)/engine_soak 10 100 nano-qwen
 
 # Faults planted in product code, one at a time: which do the unit tests of the module notice?
 MODULES ?= chat http server sched spec kv grammar tok
