@@ -16,6 +16,8 @@ enum {
     COPY_STEP   = 16 << 20,  /* bytes of images that are copied between two steps */
     CLOSE_S     = 5,         /* maximum seconds that tier_close waits for the disk */
 };
+/* Seconds after the end of a text in which a request that may evict it waits for the disk thread to look it up. */
+#define LOOK_UP_S 0.5
 
 /* A text that is to be stored. */
 typedef struct text text;
@@ -23,9 +25,10 @@ struct text {
     uint64_t      salt;
     int32_t      *token;
     disk_request *plan;
-    int           at;   /* the cut that is next */
-    int32_t       from; /* pages that are stored or on their way */
-    kv_export    *copy; /* copy of the cut in progress; NULL: none */
+    double        ended; /* time of its tier_store */
+    int           at;    /* the cut that is next */
+    int32_t       from;  /* pages that are stored or on their way */
+    kv_export    *copy;  /* copy of the cut in progress; NULL: none */
     text         *next;
 };
 
@@ -242,6 +245,7 @@ void tier_store(tier *t, const tandem_job *j)
     if (t->n_texts == MAX_TEXTS) drop_text(t);
     text *x = xnew(text), **at = &t->first;
     x->salt  = j->salt;
+    x->ended = clock_s();
     x->token = xnew_n(int32_t, (size_t)n * KV_PAGE);
     memcpy(x->token, l.token, (size_t)n * KV_PAGE * sizeof *x->token);
     x->plan = disk_request_new(DISK_PLAN, spec_image_key(t->s).target, x->salt, x->token, n, KV_PAGE);
@@ -359,6 +363,17 @@ bool tier_work(tier *t, size_t max_bytes, double row_s)
     return (!t->only_memory || is_full(t)) && work_on_first(t, max_bytes, row_s);
 }
 
+/* Returns whether the oldest text is still being looked up and ended so recently that this is worth a wait. Waits a
+ * little then. */
+static bool wait_for_plan(tier *t)
+{
+    const text *x    = t->first;
+    unsigned    seen = bell_read(t->ring);
+    if (!x || disk_is_done(t->d, x->plan) || clock_s() - x->ended > LOOK_UP_S) return false;
+    bell_wait(t->ring, seen, 1e-3);
+    return true;
+}
+
 bool tier_make_room(tier *t, int32_t n_pos, double row_s)
 {
     if (!t || !t->first) return true;
@@ -367,7 +382,7 @@ bool tier_make_room(tier *t, int32_t n_pos, double row_s)
     if (used <= spec_kv_bytes_total(t->s)) return true;
     for (uint64_t before = t->all_copied; work_on_first(t, COPY_STEP, row_s);)
         if (t->all_copied - before >= COPY_STEP) return false;
-    return true;
+    return !wait_for_plan(t);
 }
 
 void tier_finish(tier *t, double seconds)

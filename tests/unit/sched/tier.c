@@ -301,7 +301,6 @@ TEST_LONG(tier_parks_a_text_before_a_large_request_evicts_it)
         nano_ask(t, e, &r, &first);
         tandem_get_stats(e, &st);
         CHECK(st.kv_cached_bytes > 4 << 20 && st.kv_cached_bytes < st.kv_bytes / 2);
-        usleep(300000); /* the disk thread has looked up the text: on a busy machine it is not waited for */
         r.ids   = ids;
         r.n_ids = LARGE;
         nano_ask(t, e, &r, &other);
