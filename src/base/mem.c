@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 static void out_of_memory(size_t bytes)
@@ -35,6 +36,19 @@ void *mem_try(size_t bytes)
     fault_check_alloc();
     if (fault_now()) return NULL;
     return calloc(1, bytes ? bytes : 1);
+}
+
+void *mem_try_large(size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    enum { HUGE_PAGE = 2 << 20 };
+    char  *p    = mem_try(bytes);
+    size_t skip = (0 - (uintptr_t)p) % HUGE_PAGE;
+    if (p && bytes >= 2 * HUGE_PAGE) madvise(p + skip, (bytes - skip) / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    return p;
+#else
+    return mem_try(bytes);
+#endif
 }
 
 void *mem_try_n(size_t n, size_t each)

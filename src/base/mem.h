@@ -20,6 +20,8 @@ void *xalloc(size_t bytes);                  /* zeroed */
 void *xalloc_n(size_t n, size_t each);       /* zeroed */
 void *mem_try(size_t bytes);                 /* zeroed, or NULL */
 void *mem_try_n(size_t n, size_t each);      /* zeroed, or NULL also when n * each overflows */
+void *mem_try_large(size_t bytes);           /* as mem_try, in huge pages: the first use of 4 KiB pages takes longer
+                                                than reading a file into them */
 void *mem_try_resize(void *p, size_t bytes); /* as realloc: p may be NULL, and stays valid when NULL is returned;
                                                 new bytes are not zeroed */
 void  mem_free(void *p);                     /* p may be NULL */

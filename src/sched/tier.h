@@ -51,8 +51,8 @@ void tier_store(tier *t, const tandem_job *j);
 /* Copies pages for the disk thread, about max_bytes. Returns whether there is more to copy now. row_s: as above. */
 bool tier_work(tier *t, size_t max_bytes, double row_s);
 /* Called before a request of n_pos positions is admitted, which may evict texts that are not copied yet. Copies a part
- * of them. Returns true when there is room for the request, or nothing can be copied for now. A text that has just ended
- * is waited for until the disk thread has looked it up, for half a second at most. */
+ * of them. Returns true when there is room for the request, or nothing can be copied for now. The lookup of a text that
+ * has just ended is waited for, until half a second after its end. */
 bool tier_make_room(tier *t, int32_t n_pos, double row_s);
 /* Stores what is left, for at most `seconds`. */
 void tier_finish(tier *t, double seconds);

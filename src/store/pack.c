@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#define XXH_STATIC_LINKING_ONLY /* XXH3_state_t has a size */
 #include <xxhash.h>
 
 static const char magic[8] = {'t', 'a', 'n', 'd', 'e', 'm', 'K', 'V'};
@@ -62,7 +63,7 @@ static size_t header_bytes(int n) { return FIXED + (size_t)n * ENTRY + CHECKSUM;
 pack_section *pack_add(pack *p, uint32_t kind, uint32_t id, size_t bytes)
 {
     if (p->n == PACK_MAX_SECTIONS) return NULL;
-    void *data = bytes ? mem_try(bytes) : NULL;
+    void *data = bytes ? mem_try_large(bytes) : NULL;
     if (bytes && !data) return NULL;
     pack_section *s = &p->section[p->n++];
     *s              = (pack_section){.kind = kind, .id = id, .bytes = bytes, .data = data};
@@ -156,6 +157,23 @@ static bool read_all(int fd, void *p, size_t n, uint64_t offset, err *e)
     return true;
 }
 
+/* Reads as read_all, and hashes each piece while it is in a cache. */
+static bool read_hashed(int fd, void *p, size_t n, uint64_t offset, hash128 *out, err *e)
+{
+    enum { PIECE = 512 << 10 };
+    XXH3_state_t h;
+    XXH3_INITSTATE(&h);
+    XXH3_128bits_reset(&h);
+    for (size_t at = 0; at < n; at += PIECE) {
+        size_t some = n - at < PIECE ? n - at : PIECE;
+        if (!read_all(fd, (char *)p + at, some, offset + at, e)) return false;
+        XXH3_128bits_update(&h, (char *)p + at, some);
+    }
+    XXH128_hash_t x = XXH3_128bits_digest(&h);
+    *out            = (hash128){x.low64, x.high64};
+    return true;
+}
+
 static void take_entry(const char **at, pack_section *s)
 {
     *s        = (pack_section){0};
@@ -236,11 +254,12 @@ bool pack_load(pack *p, int fd, int section, err *e)
 {
     pack_section *s = &p->section[section];
     if (s->data || !s->bytes) return true;
-    void *data = mem_try(s->bytes);
+    void *data = mem_try_large(s->bytes);
     if (!data) return err_set(e, ERR_UNAVAILABLE, "no memory for %llu bytes of a file", (unsigned long long)s->bytes);
-    bool ok = read_all(fd, data, s->bytes, s->offset, e) &&
-              (hash128_equal(hash128_of(data, s->bytes), s->hash) ||
-               err_set(e, ERR_FORMAT, "the checksum of section %d does not match", section));
+    hash128 h;
+    bool    ok =
+        read_hashed(fd, data, s->bytes, s->offset, &h, e) &&
+        (hash128_equal(h, s->hash) || err_set(e, ERR_FORMAT, "the checksum of section %d does not match", section));
     if (ok)
         s->data = data;
     else
