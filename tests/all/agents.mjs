@@ -1,4 +1,4 @@
-// Coding agents, versions as in tests/all/package.json, against `tandem serve` with nano: each answers one question without anybody
+// Coding agents, versions as in tests/all/package.json, against `tandem serve` with nano, or the model that TANDEM_MODEL names: each answers one question without anybody
 // at the keyboard and shows what the server said, byte for byte. Then what makes agents shorten a conversation, and what makes
 // clients wait. docs/agents.md has the configurations that are used here. Usage: node agents.mjs TANDEM [--record] [NAME...]
 // --record writes what the agents send to tests/golden/agents, for tests/server/agents.mjs.
@@ -13,7 +13,7 @@ import OpenAI from "openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText } from "ai";
 import { saveFixture } from "./record.mjs";
-import { check, finish, group, matches, post, same, serve, until } from "../server/serve.mjs";
+import { check, CLEVER, finish, group, matches, post, same, serve, until } from "../server/serve.mjs";
 
 const [tandem, ...rest] = process.argv.slice(2), recording = rest.includes("--record"), only = rest.filter((x) => x !== "--record");
 const modules = fileURLToPath(new URL("node_modules/", import.meta.url));
@@ -143,11 +143,12 @@ async function oneTurn(name, server, port) {
   const main = all.find((e) => e.status === 200 && JSON.parse(e.body).tools?.length); // others ask for titles and the like
   if (!check(main, `${name} has asked (${what})`)) return;
   const api = APIS[pathOf(main)], body = JSON.parse(main.body), text = api.joined(main.reply);
-  matches(text, /The answer is 85\.$/, `${name}: the answer`);
+  matches(text, CLEVER ? /The answer is 85\.$/ : /./, `${name}: the answer`);
   check(r.out.includes(text), `${name} shows the server's bytes: ${JSON.stringify(r.out.slice(-400))}`);
   const { stream, stream_options, ...plain } = body;
   const again = await (await post(server.url, main.path, plain)).json();
-  same(api.whole(again), text, `${name}: the same request, whole`);
+  // With the default temperature, nano is sure of each token.
+  check(CLEVER ? api.whole(again) === text : api.whole(again), `${name}: the same request, whole: ${api.whole(again)} instead of ${text}`);
   const failed = all.filter((e) => e.status !== 200);
   same(failed.map((e) => [e.path, e.status, e.reply.slice(0, 200)]), [], `${name}: no request is refused`);
   if (recording) saveFixture(name, all, QUESTION, home);
