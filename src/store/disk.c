@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/thread.h"
 
 #include <assert.h>
@@ -14,6 +15,8 @@
 enum {
     PAUSE_S   = 60,  /* writing pauses after a failure */
     MAX_CHAIN = 512, /* entries of a text */
+    /* Maximum number of threads that read a file, a quarter of the processors. One reads 4 GB/s of the page cache. */
+    MAX_READERS = 4,
 };
 
 /* One thread reads and one writes, so that no read waits until a file is written and synced. */
@@ -41,6 +44,7 @@ struct disk {
     bool   trims; /* the limit may be lower than the last time: entries are removed while there is nothing to do */
     double paused_until;
     /* Used by the reader: */
+    pool   *readers;
     double  recent_bytes, recent_s; /* sums of loads; older ones count less */
     int64_t n_slower;               /* loads for which computing is faster */
 };
@@ -169,14 +173,14 @@ static bool load_entry(disk *d, disk_request *r, const index_entry *x, int32_t e
         bool gone = errno == ENOENT || errno == ELOOP; /* other errors may pass, such as too many open files */
         return err_set(e, gone ? ERR_NOT_FOUND : ERR_IO, "cannot open '%s': %s", name, strerror(errno));
     }
-    bool ok = pack_open(p, fd, e);
+    bool ok                        = pack_open(p, fd, e);
+    bool wanted[PACK_MAX_SECTIONS] = {0};
     for (int i = 0; ok && i < p->n; i++) {
-        if (!r->wants(r->wants_ctx, &p->section[i], end)) continue;
-        ok = r->loaded + p->section[i].bytes <= r->max_load ||
-             err_set(e, ERR_TOO_LARGE, "the stored text is larger than the K/V cache");
-        ok = ok && pack_load(p, fd, i, e);
-        r->loaded += p->section[i].bytes;
+        wanted[i] = r->wants(r->wants_ctx, &p->section[i], end);
+        if (wanted[i]) r->loaded += p->section[i].bytes;
+        ok = r->loaded <= r->max_load || err_set(e, ERR_TOO_LARGE, "the stored text is larger than the K/V cache");
     }
+    ok = ok && pack_load_many(p, fd, wanted, d->readers, e);
     close(fd);
     ok = ok && (!r->fits || r->fits(r->wants_ctx, p, x->to, e));
     if (!ok) pack_deinit(p);
@@ -442,6 +446,7 @@ static void free_disk(disk *d)
         pthread_cond_destroy(&w->work);
     }
     memory_free(d->memory);
+    pool_free(d->readers);
     pthread_cond_destroy(&d->end_of_thread);
     pthread_mutex_destroy(&d->lock);
     mem_free(d);
@@ -508,6 +513,7 @@ bool disk_open(disk **out, const disk_options *o, err *e)
     pthread_cond_init(&d->end_of_thread, &by_clock);
     pthread_condattr_destroy(&by_clock);
     if (o->park_bytes) d->memory = memory_new(o->park_bytes);
+    d->readers = pool_new(o->dir ? max_int(1, min_int(MAX_READERS, cpu_allowed() / 4)) : 1);
     for (int i = 0; i < WORKERS; i++) {
         worker *w = &d->worker[i];
         w->d      = d;

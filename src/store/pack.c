@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "store/inside.h"
 
 #include <errno.h>
@@ -264,6 +265,92 @@ bool pack_load(pack *p, int fd, int section, err *e)
         s->data = data;
     else
         mem_free(data);
+    return ok;
+}
+
+/* --- reading by several threads -----------------------------------------------------------------
+ * The sections are divided into ranges, which threads read. The thread that reads the last range of a section hashes
+ * the section; others read the next ones meanwhile. */
+enum { RANGE = 4 << 20 };
+typedef struct {
+    pack           *p;
+    int             fd, n;
+    int             section[PACK_MAX_SECTIONS]; /* [n]: the largest first */
+    int             first[PACK_MAX_SECTIONS];   /* chunk of its first range */
+    atomic_int      left[PACK_MAX_SECTIONS];    /* ranges that are not read */
+    atomic_bool     failed;
+    pthread_mutex_t lock;
+    err             why; /* the first error, under the lock */
+} load_team;
+
+static int n_ranges(const pack_section *s) { return (int)((s->bytes + RANGE - 1) / RANGE); }
+
+static bool read_range(load_team *t, int k, int range, err *e)
+{
+    pack_section *s    = &t->p->section[t->section[k]];
+    size_t        from = (size_t)range * RANGE, some = s->bytes - from < RANGE ? s->bytes - from : RANGE;
+    if (!read_all(t->fd, (char *)s->data + from, some, s->offset + from, e)) return false;
+    if (atomic_fetch_sub(&t->left[k], 1) > 1) return true;
+    return hash128_equal(hash128_of(s->data, s->bytes), s->hash) ||
+           err_set(e, ERR_FORMAT, "the checksum of section %d does not match", t->section[k]);
+}
+
+static void read_chunk(void *ctx, int chunk, int thread)
+{
+    load_team *t = ctx;
+    err        e = {0};
+    int        k = 0;
+    (void)thread;
+    if (atomic_load(&t->failed)) return;
+    while (k + 1 < t->n && t->first[k + 1] <= chunk) k++;
+    if (read_range(t, k, chunk - t->first[k], &e)) return;
+    pthread_mutex_lock(&t->lock);
+    if (!atomic_exchange(&t->failed, true)) t->why = e;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Adds the section to the list, and takes its memory. */
+static bool add_to_load(load_team *t, int section, err *e)
+{
+    pack_section *s = &t->p->section[section];
+    int           k = t->n;
+    if (s->data || !s->bytes) return true;
+    s->data = mem_try_large(s->bytes);
+    if (!s->data)
+        return err_set(e, ERR_UNAVAILABLE, "no memory for %llu bytes of a file", (unsigned long long)s->bytes);
+    for (; k > 0 && t->p->section[t->section[k - 1]].bytes < s->bytes; k--) t->section[k] = t->section[k - 1];
+    t->section[k] = section;
+    t->n++;
+    return true;
+}
+
+/* Frees what was taken for the load: it may be incomplete. */
+static void drop_load(load_team *t)
+{
+    for (int k = 0; k < t->n; k++) {
+        mem_free(t->p->section[t->section[k]].data);
+        t->p->section[t->section[k]].data = NULL;
+    }
+}
+
+bool pack_load_many(pack *p, int fd, const bool wanted[PACK_MAX_SECTIONS], pool *threads, err *e)
+{
+    load_team t      = {.p = p, .fd = fd, .lock = PTHREAD_MUTEX_INITIALIZER};
+    int       chunks = 0;
+    bool      ok = true, alone = pool_threads(threads) == 1;
+    for (int i = 0; ok && i < p->n; i++)
+        if (wanted[i]) ok = alone ? pack_load(p, fd, i, e) : add_to_load(&t, i, e);
+    for (int k = 0; k < t.n; k++) {
+        t.first[k] = chunks;
+        t.left[k]  = n_ranges(&p->section[t.section[k]]);
+        chunks += t.left[k];
+    }
+    if (ok && chunks) pool_run(threads, chunks, read_chunk, &t);
+    if (ok && t.failed) {
+        *e = t.why;
+        ok = false;
+    }
+    if (!ok) drop_load(&t);
     return ok;
 }
 

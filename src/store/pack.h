@@ -8,7 +8,7 @@
  * whose size, header or section differs from the checksums is refused with ERR_FORMAT, and so is another version.
  * Nothing is allocated from a length that was not compared with the size of the file.
  *
- * Any thread may use these functions, one thread at a time for each pack. */
+ * Any thread may use these functions, one thread at a time for each pack and pool. */
 #ifndef TANDEM_STORE_PACK_H
 #define TANDEM_STORE_PACK_H
 #include "base/err.h"
@@ -58,6 +58,10 @@ size_t              pack_bytes(const pack *p);
 bool pack_open(pack *p, int fd, err *e);
 /* Loads and checks a section. ERR_UNAVAILABLE: no memory. */
 bool pack_load(pack *p, int fd, int section, err *e);
+
+struct pool;
+/* Loads and checks the sections that are marked, by the threads of the pool. Errors as pack_load. */
+bool pack_load_many(pack *p, int fd, const bool wanted[PACK_MAX_SECTIONS], struct pool *threads, err *e);
 
 /* Writes the pack to a temporary file in the directory, with mode 0600, syncs it, renames it to `name` and syncs the
  * directory. A crash at any moment leaves the old file or the new one. On failure nothing is left. */

@@ -1,6 +1,7 @@
 /* Files of sections: what was written is read back; changed, cut and foreign files are refused. */
 #include "store/pack.h"
 
+#include "base/thread.h"
 #include "store/inside.h"
 #include "test.h"
 
@@ -143,4 +144,47 @@ TEST(pack_save_leaves_the_temporary_file_of_another_writer)
     close(other);
     close(fd);
     pack_deinit(&p);
+}
+
+/* Loads sections 0, 1 and 3 by the threads. */
+static bool load_three(pack *p, int fd, pool *threads, err *e)
+{
+    static const bool wanted[PACK_MAX_SECTIONS] = {true, true, false, true};
+    return pack_open(p, fd, e) && pack_load_many(p, fd, wanted, threads, e);
+}
+
+TEST(pack_is_read_by_several_threads)
+{
+    static const size_t bytes[] = {100, (9 << 20) + 5, 1000, 8 << 20};
+    for (int n_threads = 1; n_threads <= 3; n_threads += 2) {
+        pool *threads = pool_new(n_threads);
+        FILE *f       = tmpfile();
+        pack  p       = {.kind = 3}, q;
+        err   e       = {0};
+        char  byte;
+        for (size_t i = 0; i < COUNT(bytes); i++) {
+            pack_section *s = pack_add(&p, 1, (uint32_t)i, bytes[i]);
+            for (size_t k = 0; k < bytes[i]; k++) ((char *)s->data)[k] = (char)(k * 31 + (k >> 12) + i);
+        }
+        size_t all = write_file(t, f, &p);
+        if (CHECK_OK(load_three(&q, fileno(f), threads, &e), e))
+            for (int i = 0; i < q.n; i++)
+                CHECK(i == 2 ? !q.section[i].data : !memcmp(q.section[i].data, p.section[i].data, bytes[i]));
+        pack_deinit(&q);
+        off_t at = (off_t)p.section[1].offset + (5 << 20);
+        CHECK(pread(fileno(f), &byte, 1, at) == 1);
+        byte ^= 4;
+        CHECK(pwrite(fileno(f), &byte, 1, at) == 1);
+        CHECK_FAILS(load_three(&q, fileno(f), threads, &e), e, "the checksum of section 1 does not match");
+        CHECK(e.code == ERR_FORMAT && !q.section[1].data);
+        pack_deinit(&q);
+        static const bool third[PACK_MAX_SECTIONS] = {false, false, false, true};
+        CHECK_OK(pack_open(&q, fileno(f), &e), e);
+        CHECK(ftruncate(fileno(f), (off_t)all - 1) == 0);
+        CHECK_FAILS(pack_load_many(&q, fileno(f), third, threads, &e), e, "the file ends 1 bytes early");
+        pack_deinit(&q);
+        pack_deinit(&p);
+        fclose(f);
+        pool_free(threads);
+    }
 }
