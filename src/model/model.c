@@ -440,6 +440,7 @@ static bool open_media(target *t, const checkpoint *c, const char *mmproj, err *
 }
 
 bool target_encode(target *t, const media_span *s, float *out, err *e) { return vision_encode(t->vision, s, out, e); }
+void target_park_media(target *t) { vision_park(t->vision); }
 
 static bool open_all(target **out, const checkpoint *c, const model_options *opt, err *e)
 {

@@ -196,6 +196,8 @@ typedef struct {
 /* Writes the soft tokens of a span, [s->n][n_embd] floats of host memory, and blocks until they are computed. t->media
  * is not NULL. Not inside a step. ERR_INPUT: the picture is too large for the encoder. */
 bool target_encode(target *t, const media_span *s, float *out, err *e);
+/* Frees the memory of the encoder, which the next target_encode loads again. Not inside a step. */
+void target_park_media(target *t);
 /* Opens the model of a checkpoint. The checkpoint may be closed afterwards. opt is not NULL. *out is NULL on
  * failure. */
 bool model_open(target **out, const checkpoint *c, const model_options *opt, err *e);

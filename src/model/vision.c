@@ -328,6 +328,14 @@ bool vision_encode(vision *v, const media_span *s, float *out, err *e)
     return run_picture(v, r, s, out, e);
 }
 
+void vision_park(vision *v)
+{
+    if (!v->loaded) return;
+    free_picture(v);
+    vision_unload(v);
+    log_event(LOG_INFO, "vision", "encoder of pictures: parked");
+}
+
 const vision_config *vision_config_of(const vision *v) { return &v->c; }
 const char          *vision_stamp(const vision *v) { return v->stamp; }
 size_t               vision_bytes(const vision *v) { return v->bytes; }

@@ -6,6 +6,8 @@
 #include "model/bind.h"
 #include "model/vision.h"
 
+#include <stdatomic.h>
+
 enum { VISION_ROWS = 256 }; /* patches of a pass through a matrix; a multiple of the patches of a cell */
 
 /* y = clamp(W clamp(x, input), output) + bias; a linear map without bounds or bias leaves these out. */
@@ -39,7 +41,7 @@ struct vision {
     bool          gguf;
     char          stamp[FINGERPRINT_STAMP_MAX]; /* vision_stamp */
     size_t        bytes;                        /* weights in the file */
-    bool          loaded;                       /* the following are set */
+    atomic_bool   loaded;                       /* the following are set */
 
     vision_linear patch[2]; /* the second one: of the second frame, if the file has two */
     vision_linear proj, fc; /* proj: to soft tokens; fc: the merger's first map */
@@ -64,6 +66,8 @@ struct vision {
 
 /* Loads the weights and takes the scratch of passes. */
 bool vision_load(vision *v, err *e);
+/* Frees what vision_load took, also a part of it. */
+void vision_unload(vision *v);
 /* Runs patches through the layers: z has their embeddings. Writes the soft tokens to `out`, n_cells rows. */
 void vision_run_pooled(vision *v, int width, int height, float *out);
 void vision_run_merged(vision *v, int n_patches, float *out);

@@ -317,8 +317,7 @@ static bool load_from(vision *v, const checkpoint *cp, err *e)
     return ok;
 }
 
-/* Leaves v as before when it fails. */
-static void unload(vision *v)
+void vision_unload(vision *v)
 {
     owned_free(&v->own);
     if (v->q) v->o->queue_free(v->q);
@@ -330,6 +329,7 @@ static void unload(vision *v)
     v->layers   = NULL;
     v->table    = (vision_table){0};
     v->std_bias = v->std_scale = NULL;
+    v->loaded                  = false;
 }
 
 bool vision_load(vision *v, err *e)
@@ -343,7 +343,7 @@ bool vision_load(vision *v, err *e)
     v->loaded = load_from(v, cp, e);
     checkpoint_close(cp);
     if (!v->loaded)
-        unload(v);
+        vision_unload(v);
     else
         log_event(LOG_INFO, "vision", "encoder of pictures: %.2f GB of weights in %.1f s",
                   (double)v->own.weight_bytes / 1e9, clock_s() - start);

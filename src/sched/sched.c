@@ -73,6 +73,7 @@ struct sched {
     int             calm; /* steps for which the last choice, no drafts, stays valid */
     tier           *tier; /* NULL: none */
     soft_cache     *soft;
+    double          encoder_used;  /* clock_s of the last picture; 0: the encoder is parked */
     bool            told;          /* some reader is to be woken */
     unsigned        drafters_seen; /* spec_drafter_changes of what is shown */
     tandem_stats    stats;
@@ -529,6 +530,7 @@ static bool encode_span(sched *s, tandem_job *j, int i)
     err               why  = {0};
     bool              ok   = room || err_set(&why, ERR_UNAVAILABLE, "no memory for the %d tokens of a picture", x->n);
     ok                     = ok && spec_encode(s->opt.spec, x, soft_cache_rows(room), &why);
+    s->encoder_used        = clock_s();
     if (!ok) {
         soft_cache_drop(s->soft, room);
         fail_job(s, j, why.code, why.text);
@@ -537,6 +539,19 @@ static bool encode_span(sched *s, tandem_job *j, int i)
     soft_cache_add(s->soft, room);
     hold_soft(j, i, room);
     return true;
+}
+
+static double encoder_deadline(const sched *s)
+{
+    return s->encoder_used > 0 ? s->encoder_used + (double)s->set.encoder_idle_s : INFINITY;
+}
+
+/* Frees the memory of an encoder of pictures that was not used for a while. */
+static void park_encoder(sched *s)
+{
+    if (s->now < encoder_deadline(s)) return;
+    spec_park_encoder(s->opt.spec);
+    s->encoder_used = 0;
 }
 
 /* Gives lanes the soft tokens that their next rows need. Encodes at most one picture: the other lanes go on. */
@@ -765,8 +780,8 @@ static void one_step(sched *s)
 }
 
 /* --- the thread ---------------------------------------------------------------------------------*/
-/* Sleeps until the bell rings. The queue is empty, or its next request waits for the disk: while nothing runs, other
- * requests are admitted or refused. Returns true when the thread is to end. */
+/* Sleeps until the bell rings or the encoder of pictures is to be parked. The queue is empty, or its next request waits
+ * for the disk: while nothing runs, other requests are admitted or refused. Returns true when the thread is to end. */
 static bool wait_for_work(sched *s, unsigned seen)
 {
     pthread_mutex_lock(&s->lock);
@@ -775,7 +790,8 @@ static bool wait_for_work(sched *s, unsigned seen)
     if (over) return true;
     assert(!s->queue.n || s->load_deadline < INFINITY);
     atomic_store(&s->busy_since, 0);
-    bell_wait(&s->bell, seen, s->queue.n ? fmax(s->load_deadline - clock_s(), 0) : -1);
+    double end = fmin(s->queue.n ? s->load_deadline : INFINITY, encoder_deadline(s));
+    bell_wait(&s->bell, seen, end < INFINITY ? fmax(end - clock_s(), 0) : -1);
     return false;
 }
 
@@ -794,6 +810,7 @@ static void *engine_main(void *arg)
         end_unwanted(s);
         admit_jobs(s);
         refuse_waiting(s);
+        park_encoder(s);
         bool busy = s->n_running > 0;
         if (busy)
             one_step(s);

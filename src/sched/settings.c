@@ -75,6 +75,8 @@ const setting_info setting_table[] = {
      "maximum size of all image and video files of a request together"},
     {"media_max_pixels", SETTING_INT, AT(media_max_pixels), 1, 1e12, NULL, "256000000", NULL, true,
      "maximum of pixels of all images and videos of a request together, as stored in their files"},
+    {"encoder_idle_s", SETTING_INT, AT(encoder_idle_s), 0, 1e9, NULL, "600", NULL, true,
+     "time without images after which their encoder is parked, in seconds; the next image loads it again"},
     {"session_max_count", SETTING_INT, AT(session_max_count), 0, 1 << 20, NULL, "100", NULL, true,
      "maximum of saved sessions per API key"},
     {"session_max_bytes", SETTING_INT, AT(session_max_bytes), 0, 1e15, NULL, "10000000000", NULL, true,

@@ -50,7 +50,7 @@ typedef struct {
     int64_t  max_mask_ms, max_stall_ms, queue_max, queue_timeout_ms, request_timeout_ms;
     int64_t  session_max_count, session_max_bytes;
     int64_t  max_lanes_per_key, max_queue_per_key;
-    int64_t  image_tokens, media_max_frames, media_max_items, media_max_bytes, media_max_pixels;
+    int64_t  image_tokens, media_max_frames, media_max_items, media_max_bytes, media_max_pixels, encoder_idle_s;
     bool     routing_log;
     int64_t  routing_log_max_bytes, routing_log_files;
     uint8_t  source[SETTINGS_MAX]; /* setting_source of setting_table[i] */

@@ -146,6 +146,7 @@ int spec_lane_min_rows(const spec_lane *l)
 }
 
 bool spec_encode(spec *s, const media_span *span, float *out, err *e) { return target_encode(s->t, span, out, e); }
+void spec_park_encoder(spec *s) { target_park_media(s->t); }
 
 spec_lane_text spec_lane_committed(const spec_lane *l)
 {

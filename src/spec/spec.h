@@ -232,6 +232,7 @@ int spec_lane_next_span(const spec_lane *l);
 int spec_lane_min_rows(const spec_lane *l);
 /* Computes soft tokens, as target_encode. Not inside a step. */
 bool spec_encode(spec *s, const media_span *span, float *out, err *e);
+void spec_park_encoder(spec *s); /* as target_park_media */
 /* Returns the number of tokens of the text that were not run yet; 1: only the anchor. */
 int spec_lane_pending(const spec_lane *l);
 /* Returns whether the next step can verify draft tokens: the response has begun and only the anchor is pending. */

@@ -354,6 +354,14 @@ def shown(kind="image", url=None):
     return probe
 
 
+def parks_encoder(s):
+    """Whether the encoder of images is parked at once."""
+    shown()(s)
+    end = time.time() + 1
+    while time.time() < end and not any("parked" in x for x in s.log): time.sleep(0.02)
+    return any("encoder of pictures: parked" in x for x in s.log)
+
+
 # --- the table ------------------------------------------------------------------------------------
 class Knob:
     """value: of the flag, None for a flag without one. want: what the probe returns with it; a function: whether it is right. more:
@@ -487,6 +495,7 @@ SETTINGS = {
     "media_max_items": Knob("0", shown(), lambda x: x[0] == 400 and "at most 0 images" in x[2], WITH_MEDIA),
     "media_max_bytes": Knob("10", shown(), lambda x: x[0] == 400 and "at most 10 bytes" in x[2], WITH_MEDIA),
     "media_max_pixels": Knob("10", shown(), lambda x: x[0] == 400 and "at most 10 pixels" in x[2], WITH_MEDIA),
+    "encoder_idle_s": Knob("0", parks_encoder, True, WITH_MEDIA),
     "session_max_count": Knob("0", saves, not_(200), ["--session-dir", fresh("-s")]),
     "session_max_bytes": Knob("0", saves, not_(200), ["--session-dir", fresh("-s")]),
     "routing_log": Knob("false", routing(has_lines), False, ["ROUTING"]),

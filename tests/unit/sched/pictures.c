@@ -1,7 +1,11 @@
 /* Requests with pictures: the text does not depend on methods, steps, other requests or the cache. */
 #include "engine_rig.h"
 #include "golden_media.h"
+#include "model/vision_inside.h"
 #include "sched/engine.h"
+#include "sched/inside.h"
+
+#include <time.h>
 
 enum { N_OUT = 24 };
 
@@ -259,4 +263,23 @@ TEST(pictures_come_back_from_the_disk)
         if (ok) close_stage(&h);
     }
     test_tmp_clear();
+}
+
+/* The encoder's memory is freed when no picture came for a while, and the text of later ones is the same. */
+TEST(pictures_encoder_is_parked_when_idle)
+{
+    tandem_options o = default_options();
+    stage          g;
+    nano_answer    first, again;
+    tandem_setting soon = {"encoder_idle_s", "0"};
+    o.no_prefix         = true;
+    o.settings          = &soon;
+    o.n_settings        = 1;
+    if (open_stage(t, &g, &media_sets[0], 2, o) && ask(t, &g, TANDEM_SPEC_OFF, &first)) {
+        for (int i = 0; i < 1000 && atomic_load(&g.e->m.model->vision->loaded); i++)
+            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        CHECK(!atomic_load(&g.e->m.model->vision->loaded));
+        if (ask(t, &g, TANDEM_SPEC_OFF, &again)) nano_same(t, &first, &again);
+    }
+    close_stage(&g);
 }
