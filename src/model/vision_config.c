@@ -95,6 +95,18 @@ static bool read_ids(media_rules *r, const vision_files *f, const token_name nam
 /* --- Gemma 4 ------------------------------------------------------------------------------------------*/
 enum { POOL = 3, PATCH = 16 };
 
+/* Reads the budget of a file that limits the area of pictures. */
+static bool default_budget(int *budget, const gguf *g, err *e)
+{
+    enum { CELL_AREA = POOL * PATCH * POOL * PATCH, MAX_BUDGET = 4096 };
+    int area;
+    if (!gguf_arch_int(g, "clip.vision", "image_max_pixels", *budget * CELL_AREA, CELL_AREA, MAX_BUDGET * CELL_AREA,
+                       &area, e))
+        return false;
+    *budget = area / CELL_AREA;
+    return true;
+}
+
 static bool gemma4_rules(vision_config *c, const vision_files *f, err *e)
 {
     static const token_name names[]   = {{{"image_token_id", "image_token_index"}, "<|image|>"},
@@ -111,6 +123,7 @@ static bool gemma4_rules(vision_config *c, const vision_files *f, err *e)
         side_close(&s);
         if (!ok) return err_wrap(e, "preprocessor_config.json");
     }
+    if (f->projector && !default_budget(&budget, f->projector->gguf, e)) return false;
     media_rules *r     = &c->rules;
     r->image           = (patch_rule){.fit       = PATCH_FIT_BUDGET,
                                       .order     = PATCH_ORDER_ROWS,
