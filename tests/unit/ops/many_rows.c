@@ -2,6 +2,7 @@
 #include "ops_test.h"
 
 #include "base/num.h"
+#include "ops/joined.h"
 
 static void reserve_rows(rig *g, int n_rows)
 {
@@ -154,3 +155,115 @@ static void prompts_in_pieces(rig *g)
     for (size_t i = 0; i < COUNT(s); i++) prompt_in_pieces(g, &s[i]);
 }
 TEST(attention_of_a_prompt_equals_each_row_alone) { rig_each(t, prompts_in_pieces); }
+
+/* --- rows -----------------------------------------------------------------------------------------*/
+typedef struct {
+    int  n, n_slots, n_outs;
+    bool parts;
+} norm_shape;
+
+static void norms_in_pieces(rig *g, const norm_shape *s)
+{
+    enum { ROWS = 161 };
+    static const int piece[] = {64, 1, 7};
+    size_t           n = (size_t)s->n, all = ROWS * n, slots = (size_t)s->n_slots, outs = (size_t)s->n_outs + 1;
+    dev              y[2] = {rig_new(g, outs * all * sizeof(float)), rig_new(g, outs * all * sizeof(float))};
+    norm_rows        c    = {.res     = rig_put_randn(g, all),
+                             .w       = rig_put_randn(g, n),
+                             .parts   = s->parts,
+                             .w_z     = rig_put_randn(g, n),
+                             .w_slots = rig_put_randn(g, n),
+                             .slots   = rig_put_randn(g, all * slots),
+                             .slot_w  = rig_put_randn(g, ROWS * slots),
+                             .sum     = rig_new(g, all * sizeof(float)),
+                             .n_slots = s->n_slots,
+                             .n       = s->n,
+                             .n_outs  = s->n_outs,
+                             .scale   = 0.75f,
+                             .eps     = 1e-6f};
+    for (int i = 0; i < s->n_outs; i++) c.out[i].w = rig_put_randn(g, n);
+    float *z = rig_randn(g, all);
+    for (int together = 0; together < 2; together++) {
+        c.z = rig_put_f32(g, z, all); /* single ops work in place */
+        for (int r = 0, k = 0, rows; r < ROWS; r += rows, k++) {
+            norm_rows one = c;
+            size_t    at  = (size_t)r * n;
+            rows          = together ? (int)ROWS : min_int(piece[(size_t)k % COUNT(piece)], ROWS - r);
+            one.res       = dev_at_f32(c.res, at);
+            one.z         = dev_at_f32(c.z, at);
+            one.sum       = dev_at_f32(c.sum, at);
+            one.slots     = dev_at_f32(c.slots, at * slots);
+            one.slot_w    = dev_at_f32(c.slot_w, (size_t)r * slots);
+            one.y         = dev_at_f32(y[together], at);
+            for (int i = 0; i < s->n_outs; i++) one.out[i].y = dev_at_f32(y[together], (size_t)(1 + i) * all + at);
+            ops_norms(g->o, g->q, &one, rows);
+        }
+    }
+    SAME_F32(g, rig_get_f32(g, y[1], outs * all), rig_get_f32(g, y[0], outs * all), outs * all);
+}
+
+static void all_norms_in_pieces(rig *g)
+{
+    static const norm_shape s[] = {{900, 2, 1, true},   {2816, 3, 3, true},  {2818, 2, 1, true},
+                                   {4000, 1, 0, false}, {5376, 2, 1, false}, {8000, 2, 2, true}};
+    reserve_rows(g, 200);
+    for (size_t i = 0; i < COUNT(s); i++) norms_in_pieces(g, &s[i]);
+}
+TEST(norms_of_many_rows_equal_each_alone) { rig_each(t, all_norms_in_pieces); }
+
+typedef struct {
+    int  dim, n_heads, n_kv_heads, n_rotated;
+    bool stores, norm_v, k_as_v;
+} head_shape;
+
+/* The rotated queries, and what attention of the last row finds in the cache. */
+static void heads_in_pieces(rig *g, const head_shape *s)
+{
+    enum { ROWS = 75 };
+    static const int piece[] = {1, 30, 7};
+    size_t           nq = (size_t)(s->n_heads * s->dim), nk = (size_t)(s->n_kv_heads * s->dim), all = ROWS * nq;
+    dev              q[2], y = rig_new(g, nq * sizeof(float));
+    float           *x = rig_randn(g, all), *found[2], *k = rig_randn(g, ROWS * nk), *v = rig_randn(g, ROWS * nk);
+    step_rows        rows = rig_chain(g, 0, 0, ROWS);
+    rope_params      rope = {.n_dims = s->n_rotated, .freq = rig_put_randn(g, (size_t)s->n_rotated / 2)};
+    head_rows        h    = {.w_q     = rig_put_randn(g, (size_t)s->dim),
+                             .w_k     = rig_put_randn(g, (size_t)s->dim),
+                             .rope    = rope,
+                             .n_heads = s->n_heads,
+                             .norm_v  = s->norm_v,
+                             .k_as_v  = s->k_as_v,
+                             .eps     = 1e-6f};
+    for (int together = 0; together < 2; together++) {
+        kv_class kv    = rig_kv(g, cache_types_both(CACHE_F16), 1, s->n_kv_heads, s->dim, 1, ROWS);
+        dev      all_k = rig_put_f32(g, k, ROWS * nk), all_v = rig_put_f32(g, v, ROWS * nk);
+        q[together] = rig_put_f32(g, x, all);
+        for (int r = 0, i = 0, n; r < ROWS; r += n, i++) {
+            size_t    at  = (size_t)r * sizeof(int32_t);
+            head_rows one = h;
+            step_rows of  = {.pos = dev_at(rows.pos, at), .lane = dev_at(rows.lane, at), .slot = dev_at(rows.slot, at)};
+            of.n_rows = n = together ? (int)ROWS : min_int(piece[(size_t)i % COUNT(piece)], ROWS - r);
+            one.c         = &kv;
+            one.q         = dev_at_f32(q[together], (size_t)r * nq);
+            one.v         = dev_at_f32(all_v, (size_t)r * nk);
+            if (s->stores) one.k = dev_at_f32(all_k, (size_t)r * nk);
+            ops_heads(g->o, g->q, &one, &of);
+        }
+        found[together] = rig_get_f32(g, q[together], all);
+        if (!s->stores) continue;
+        step_rows last = rig_chain(g, 0, ROWS - 1, 1);
+        OP(g, attention, y, dev_at_f32(q[0], 0), s->n_heads, &kv, 0, &last, 0.1f, 0);
+        memcpy(found[together], rig_get_f32(g, y, nq), nq * sizeof(float)); /* in the place of the first row */
+    }
+    SAME_F32(g, found[1], found[0], all);
+}
+
+static void all_heads_in_pieces(rig *g)
+{
+    static const head_shape s[] = {{256, 4, 2, 256, true, true, true},   {512, 9, 1, 512, true, true, false},
+                                   {512, 2, 1, 128, true, false, false}, {256, 2, 1, 64, true, true, false},
+                                   {64, 6, 2, 64, true, true, false},    {128, 2, 1, 98, true, true, false},
+                                   {256, 2, 1, 256, false, true, false}};
+    reserve_rows(g, 200);
+    for (size_t i = 0; i < COUNT(s); i++) heads_in_pieces(g, &s[i]);
+}
+TEST(heads_of_many_rows_equal_each_alone) { rig_each(t, all_heads_in_pieces); }
