@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "model/drafter.h"
 #include "model/family.h"
 #include "model/vision.h"
@@ -117,15 +118,19 @@ static int chain_after(const step *s, int from)
 static void find_chains(const step *s, step_rows *r)
 {
     enum { LONG_CHAIN = 16 };
-    for (int i = 0, from = 0, end = 0, to; i < s->n_rows; i = to) {
+    for (int i = 0, from = 0, end = 0, reach = 0, to; i < s->n_rows; i = to) {
         to = chain_after(s, i);
         if (to - i < LONG_CHAIN) {
             to   = to > i ? to : i + 1;
-            from = to, end = 0;
+            from = to, end = reach = 0;
             continue;
         }
-        for (int k = i; k < to; k++) end = s->ahead[k] + 1 > end ? s->ahead[k] + 1 : end;
-        if (to - from > r->chain_to - r->chain_from) r->chain_from = from, r->chain_to = to, r->chain_end = end;
+        for (int k = i; k < to; k++) {
+            end   = max_int(end, s->ahead[k] + 1);
+            reach = max_int(reach, s->ahead[k] - s->pos[k] + 1);
+        }
+        if (to - from <= r->chain_to - r->chain_from) continue;
+        r->chain_from = from, r->chain_to = to, r->chain_end = end, r->chain_sees = reach;
     }
 }
 

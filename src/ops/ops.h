@@ -73,8 +73,9 @@ typedef struct {
      * still runs. */
     bool settled;
     /* Rows chain_from to chain_to - 1 are chains of 16 rows or more, and see no position from chain_end on; a hint for
-     * attention, read when the step is not recorded. chain_to 0: nothing is known. */
-    int chain_from, chain_to, chain_end;
+     * attention, read when the step is not recorded. chain_to 0: nothing is known. Such a row sees at most chain_sees
+     * positions from its own on; 0: as many as the step has rows. */
+    int chain_from, chain_to, chain_end, chain_sees;
 } step_rows;
 
 /* --- rotary embedding -----------------------------------------------------------------------------

@@ -85,6 +85,7 @@ void emu_record(emu_node *n);
 
 void emu_run(emu_dim grid, emu_dim block, size_t shared, void (*kernel)(void *ctx), void *ctx);
 void emu_sync_block(void);
+void emu_yield(void); /* lets other warps run */
 /* Gives 8 bytes to the other lanes of the warp; returns what all of them gave, [32], when all have. */
 const uint64_t *emu_sync_warp(uint64_t mine);
 /* The same for a lane's operands of a tensor-core instruction. */

@@ -13,9 +13,9 @@
 #error "fibers are switched on x86-64 only"
 #endif
 
-enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 227 << 10 };
+enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 227 << 10, MAX_POLLS = 1 << 24 };
 
-typedef enum { RUNS, AT_WARP, AT_BLOCK, DONE } fiber_state;
+typedef enum { RUNS, POLLS, AT_WARP, AT_BLOCK, DONE } fiber_state;
 typedef struct {
     void       *sp;
     fiber_state state;
@@ -36,7 +36,7 @@ static struct {
     void *ctx;
 } emu;
 
-static _Alignas(16) char dynamic_shared[SHARED_BYTES];
+static _Alignas(1024) char dynamic_shared[SHARED_BYTES];
 
 /* --- fibers ---------------------------------------------------------------------------------------*/
 
@@ -80,6 +80,7 @@ static void resume(int i)
 }
 
 void emu_sync_block(void) { leave(AT_BLOCK); }
+void emu_yield(void) { leave(POLLS); }
 int  emu_lane(void) { return emu.now % WARP; }
 
 void emu_fail(const char *what)
@@ -134,7 +135,7 @@ static void release(int from, int to, fiber_state s)
         if (emu.f[i].state == s) emu.f[i].state = RUNS;
 }
 
-/* Until no fiber of the warp can go on: all wait for the block, or are done. */
+/* Until no fiber of the warp can go on: all wait for the block or for another warp, or are done. */
 static void run_warp(int from, int to)
 {
     int n = to - from;
@@ -145,7 +146,7 @@ static void run_warp(int from, int to)
             if (emu.f[i].state == RUNS) resume(i);
         }
         int waiting = count(from, to, AT_WARP);
-        if (!waiting) return;
+        if (!waiting || count(from, to, POLLS)) return;
         if (waiting + count(from, to, DONE) < n) {
             fprintf(stderr, "emu: not all lanes of a warp reach its barrier\n");
             abort();
@@ -156,6 +157,7 @@ static void run_warp(int from, int to)
 
 static void run_block(void)
 {
+    int polls = 0;
     for (int i = 0; i < emu.n; i++) fiber_init(i);
     while (count(0, emu.n, DONE) < emu.n) {
         int n_warps = (emu.n + WARP - 1) / WARP, start = (int)(next_rand() % (uint64_t)n_warps);
@@ -163,6 +165,12 @@ static void run_block(void)
             int from = (start + k) % n_warps * WARP;
             run_warp(from, from + WARP < emu.n ? from + WARP : emu.n);
         }
+        if (count(0, emu.n, POLLS)) {
+            if (++polls > MAX_POLLS) emu_fail("threads that wait for each other");
+            release(0, emu.n, POLLS);
+            continue;
+        }
+        polls       = 0;
         int waiting = count(0, emu.n, AT_BLOCK);
         if (waiting && waiting + count(0, emu.n, DONE) < emu.n) abort();
         release(0, emu.n, AT_BLOCK);

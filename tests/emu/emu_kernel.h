@@ -106,6 +106,7 @@ static inline bool __any_sync(unsigned, bool v)
         if (all[i]) return true;
     return false;
 }
+static inline bool     __all_sync(unsigned all, bool v) { return !__any_sync(all, !v); }
 static inline unsigned __ballot_sync(unsigned, bool v)
 {
     const uint64_t *all = emu_give((uint64_t)v);

@@ -25,18 +25,19 @@ static inline void     keep_order() {}
 static inline uint32_t in_register(uint32_t v) { return v; }
 static inline uint32_t h2_from_f32(float low, float high) { return emu_pair(low, high); }
 
-/* The inputs of a step in the order of the fragments: those of lane c are 2 c, 2 c + 1, 2 c + 8 and 2 c + 9. */
+/* The inputs of a step in the order of the fragments: those of lane c are 2 c, 2 c + 1, 2 c + 8 and 2 c + 9. Their order
+ * does not matter on a GPU: products are exact, and here added in double. */
 static inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     emu_operands        mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
     const emu_operands *all  = emu_sync_operands(&mine);
     int                 g = emu_lane() / 4, c = emu_lane() % 4;
-    float               sum[4] = {};
+    double              sum[4] = {};
     for (int k = 0; k < 16; k++)
         for (int i = 0; i < 4; i++)
-            sum[i] += emu_half(all[4 * g + k % 8 / 2].a[k / 8 * 2 + i / 2], k % 2) *
+            sum[i] += (double)emu_half(all[4 * g + k % 8 / 2].a[k / 8 * 2 + i / 2], k % 2) *
                       emu_half(all[4 * (2 * c + i % 2) + k % 8 / 2].b[k / 8], k % 2);
-    for (int i = 0; i < 4; i++) d[i] += sum[i];
+    for (int i = 0; i < 4; i++) d[i] = (float)(d[i] + sum[i]);
 }
 
 /* A copy is done when it is waited for; until then its place holds other bytes. */
@@ -65,7 +66,9 @@ static inline void emu_take_copies(const uint64_t *gate, bool done)
 static inline void emu_put_copy(const uint64_t *gate, void *to, const void *from, int bytes)
 {
     if (!bytes) return;
-    if (emu_n_copies == EMU_COPIES || bytes % 16 || (uintptr_t)to % 16 || (uintptr_t)from % 16)
+    int step = bytes == 8 ? 8 : 16;
+    if (emu_n_copies == EMU_COPIES || bytes % step || (uintptr_t)to % (uintptr_t)step ||
+        (uintptr_t)from % (uintptr_t)step)
         emu_fail("a copy that a GPU would refuse");
     memset(to, 0xCB, (size_t)bytes);
     emu_copies[emu_n_copies++] = {gate, to, from, bytes};
@@ -111,10 +114,90 @@ static inline void gate_wait_block(uint64_t *gate, unsigned phase)
     }
     emu_sync_block();
 }
+/* A gate of a ring. Its copies are made by the thread that finds that all of them were started. */
+struct emu_ring {
+    uint16_t count, arrived;
+    int32_t  missing : 31; /* bytes that were announced and not asked for */
+    uint32_t phase : 1;
+};
+static_assert(sizeof(emu_ring) == sizeof(uint64_t), "a gate");
+static inline void ring_init(uint64_t *gate, int count)
+{
+    emu_ring r = {(uint16_t)count, 0, 0, 0};
+    memcpy(gate, &r, sizeof r);
+    emu_take_copies(gate, false);
+}
+static inline void ring_init_done() {}
+static inline void emu_ring_add(uint64_t *gate, int arrivals, int bytes)
+{
+    emu_ring r;
+    memcpy(&r, gate, sizeof r);
+    r.arrived = (uint16_t)(r.arrived + arrivals);
+    r.missing += bytes;
+    if (r.arrived > r.count) emu_fail("a gate with too many arrivals");
+    memcpy(gate, &r, sizeof r);
+}
+static inline void ring_arrive(uint64_t *gate) { emu_ring_add(gate, 1, 0); }
+static inline void ring_expect(uint64_t *gate, int bytes) { emu_ring_add(gate, 1, bytes); }
+static inline void ring_copy(uint64_t *gate, void *shared, const void *global, int bytes)
+{
+    emu_put_copy(gate, shared, global, bytes);
+    emu_ring_add(gate, 0, -bytes);
+}
+static inline void ring_wait(uint64_t *gate, unsigned phase)
+{
+    for (;; emu_yield()) {
+        emu_ring r;
+        memcpy(&r, gate, sizeof r);
+        if (r.arrived == r.count && r.missing == 0) {
+            emu_take_copies(gate, true);
+            r.arrived = 0;
+            r.phase ^= 1;
+            memcpy(gate, &r, sizeof r);
+        }
+        if (r.phase != (phase & 1)) return;
+    }
+}
+template <int N> static inline void registers_down() {}
+template <int N> static inline void registers_up() {}
+
+static inline void ring_arrive_copies(uint64_t *gate) { ring_arrive(gate); }
+
+/* Barriers of some warps: `turn` of one changes when all threads have come. */
+static struct {
+    int  came, turn;
+    bool any, was_any;
+} emu_some[16];
+static inline bool some_any(int id, int threads, bool x)
+{
+    emu_sync_warp(0);
+    int turn = emu_some[id].turn;
+    emu_some[id].any |= x;
+    emu_sync_warp(0);
+    if (emu_lane() == 0) {
+        emu_some[id].came += 32;
+        if (emu_some[id].came == threads) {
+            emu_some[id].was_any = emu_some[id].any;
+            emu_some[id].any     = false;
+            emu_some[id].came    = 0;
+            emu_some[id].turn++;
+        }
+    }
+    emu_sync_warp(0);
+    while (emu_some[id].turn == turn) emu_yield();
+    return emu_some[id].was_any;
+}
+static inline void some_sync(int id, int threads) { some_any(id, threads, false); }
+
 static inline void copy_piece(uint64_t *gate, void *shared, const void *global, bool real)
 {
     alignas(16) static const char zeros[16] = {};
     emu_put_copy(gate, shared, real ? global : zeros, 16);
+}
+static inline void copy_half_piece(uint64_t *gate, void *shared, const void *global, bool real)
+{
+    alignas(16) static const char zeros[16] = {};
+    emu_put_copy(gate, shared, real ? global : zeros, 8);
 }
 static inline void                        copy_commit() {}
 template <int PENDING> static inline void copy_wait(uint64_t *gate)
@@ -132,41 +215,95 @@ struct wgmma_rows {
     wgmma_rows(const void *at, int k, int n) : b((const char *)at), k_stride(k), n_stride(n) {}
     wgmma_rows at(int bytes) const { return wgmma_rows(b + bytes, k_stride, n_stride); }
 };
+struct wgmma_matrix {
+    const char *m;
+    int         next, moved; /* bytes by which `at` moved it */
+
+    wgmma_matrix(const void *at, int next_columns = 16, int by = 0) : m((const char *)at), next(next_columns), moved(by)
+    {
+        if ((uintptr_t)m % 1024) emu_fail("a matrix that wgmma would read elsewhere");
+    }
+    wgmma_matrix at(int bytes) const { return wgmma_matrix(m, next, moved + bytes); }
+    /* Returns the number at byte `at` of a row of 128, from where the matrix starts. */
+    float number(int row, int in, int further) const
+    {
+        int at = moved + row * 128 + in, line = at / 128;
+        return emu_f16[*(const uint16_t *)(m + further + line * 128 + (at % 128 / 16 ^ line % 8) * 16 + at % 16)];
+    }
+};
 struct emu_product {
     float          *d;
-    const uint32_t *a;
+    const uint32_t *a; /* NULL: a is in shared memory */
     wgmma_rows      b;
     int             n, group;
-    bool            add;
+    bool            add, flipped;
+    wgmma_matrix    shared_a, shared_b;
 };
 enum { EMU_PRODUCTS = 64, EMU_GROUP_MAX = 1024 };
 static char emu_product_room[EMU_GROUP_MAX][EMU_PRODUCTS][sizeof(emu_product)];
 static int  emu_n_products[EMU_GROUP_MAX], emu_group[EMU_GROUP_MAX]; /* by thread: products not done; groups begun */
 
+static inline void emu_do_shared_product(const emu_product &p)
+{
+    emu_operands mine = {};
+    if (p.a) memcpy(mine.a, p.a, sizeof mine.a);
+    const emu_operands *all = emu_sync_operands(&mine);
+    int                 g = emu_lane() / 4, c = emu_lane() % 4, warp = (int)threadIdx.x / 32 % 4;
+    for (int x = 0; x < p.n / 2; x++) {
+        int    i = x % 4, col = x / 4 * 8 + 2 * c + i % 2, out = g + i / 2 * 8;
+        double sum = 0;
+        for (int k = 0; k < 16; k++) {
+            double a = p.a ? emu_half(all[4 * g + k % 8 / 2].a[k / 8 * 2 + i / 2], k % 2)
+                           : p.shared_a.number(16 * warp + out, 2 * k, 0);
+            sum += a * (p.flipped ? p.shared_b.number(k, col % 64 * 2, col / 64 * p.shared_b.next)
+                                  : p.shared_b.number(col, 2 * k, 0));
+        }
+        p.d[x] = (float)(p.add ? p.d[x] + sum : sum);
+    }
+}
 static inline void emu_do_product(const emu_product &p)
 {
+    if (p.shared_b.m) {
+        emu_do_shared_product(p);
+        return;
+    }
     emu_operands        mine = {{p.a[0], p.a[1], p.a[2], p.a[3]}, {}};
     const emu_operands *all  = emu_sync_operands(&mine);
     int                 g = emu_lane() / 4, c = emu_lane() % 4;
     for (int x = 0; x < p.n / 2; x++) {
         int         i = x % 4, col = x / 4 * 8 + 2 * c + i % 2;
         const char *row = p.b.b + col / 8 * p.b.n_stride + col % 8 * 16;
-        float       sum = 0;
+        double      sum = 0;
         for (int k = 0; k < 16; k++)
-            sum += emu_half(all[4 * g + k % 8 / 2].a[k / 8 * 2 + i / 2], k % 2) *
+            sum += (double)emu_half(all[4 * g + k % 8 / 2].a[k / 8 * 2 + i / 2], k % 2) *
                    emu_f16[((const uint16_t *)(row + k / 8 * p.b.k_stride))[k % 8]];
-        p.d[x] = p.add ? p.d[x] + sum : sum;
+        p.d[x] = (float)(p.add ? p.d[x] + sum : sum);
     }
 }
-template <int N> static inline void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], const wgmma_rows &b, bool add)
+static inline wgmma_rows emu_no_rows() { return wgmma_rows(NULL, 0, 0); }
+static inline void       emu_put_product(const emu_product &p)
 {
     int thread = (int)threadIdx.x;
     if (emu_n_products[thread] == EMU_PRODUCTS) emu_fail("more products than the emulator has room for");
-    emu_product p = {d, a, b, N, emu_group[thread], add};
     memcpy(emu_product_room[thread][emu_n_products[thread]++], &p, sizeof p);
 }
-static inline void wgmma_begin() {}
-static inline void wgmma_commit() { emu_group[threadIdx.x]++; }
+template <int N> static inline void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], const wgmma_rows &b, bool add)
+{
+    emu_put_product({d, a, b, N, emu_group[threadIdx.x], add, false, NULL, NULL});
+}
+static inline void wgmma_shared(float (&d)[32], const wgmma_matrix &a, const wgmma_matrix &b, bool add)
+{
+    emu_put_product({d, NULL, emu_no_rows(), 64, emu_group[threadIdx.x], add, false, a, b});
+}
+template <int N>
+static inline void wgmma_flipped(float (&d)[N / 2], const uint32_t (&a)[4], const wgmma_matrix &b, bool add)
+{
+    emu_put_product({d, a, emu_no_rows(), N, emu_group[threadIdx.x], add, true, NULL, b});
+}
+static inline void                  wgmma_sees() {}
+template <int N> static inline void wgmma_done(float (&)[N]) {}
+static inline void                  wgmma_begin() {}
+static inline void                  wgmma_commit() { emu_group[threadIdx.x]++; }
 
 template <int PENDING, int N> static inline void wgmma_wait(float (&)[N])
 {
@@ -196,6 +333,13 @@ static inline void load_matrices_transposed(uint32_t (&d)[4], const void *row)
                (uint32_t)((const uint16_t *)(uintptr_t)all[8 * i + 2 * c + 1])[g] << 16;
 }
 
+static inline int same_in_warp(int x)
+{
+    const uint64_t *all = emu_sync_warp((uint64_t)(uint32_t)x);
+    for (int i = 0; i < 32; i++)
+        if ((uint32_t)all[i] != (uint32_t)x) emu_fail("lanes that differ");
+    return x;
+}
 static inline uint32_t warp_max_u32(uint32_t v)
 {
     const uint64_t *all = emu_sync_warp(v);

@@ -779,11 +779,12 @@ static void launch_rows(cudaStream_t s, cuda_attention_args a, int first_row, in
         a.end_row = min_int(a.first_row + a.chunk, end_row);
         dim3 merge((unsigned)a.n_heads, (unsigned)(a.end_row - a.first_row),
                    blocks_for((size_t)a.c.head_dim, MERGE_THREADS));
-        if (a.kept) cuda_choose_pages(s, &a);
-        if (a.by_span)
+        if (a.by_span) {
             cuda_attention_many(s, &a);
-        else
-            launch_units(s, &a);
+            continue;
+        }
+        if (a.kept) cuda_choose_pages(s, &a);
+        launch_units(s, &a);
         if (a.kept)
             LAUNCH_EARLY(sparse_merge_kernel, merge, MERGE_THREADS, 0, s, a);
         else if (a.n_parts > MERGE_THREADS / 2)
@@ -793,18 +794,27 @@ static void launch_rows(cudaStream_t s, cuda_attention_args a, int first_row, in
     }
 }
 
-/* Plans attention of the rows of long chains, and returns whether it is possible. */
+/* Returns the maximum of spans that a row of the long chains sees some of. */
+static int chain_spans(const cuda_attention_args *a)
+{
+    int all  = (a->chain_end + SPAN_KEYS - 1) / SPAN_KEYS;
+    int keys = a->window - 1 + (a->chain_sees ? a->chain_sees : a->n_rows);
+    return a->window > 0 ? min_int(all, (keys + 2 * SPAN_KEYS - 2) / SPAN_KEYS) : all;
+}
+
+/* Plans attention of the rows of long chains, in chunks whose blocks fill the multiprocessors, and returns whether
+ * it is possible. */
 static bool plan_many(cuda_attention_args *a, size_t bytes)
 {
     enum { FEW_ROWS = 64 }; /* so few are not worth it */
-    int tiles = min_int(a->n_tiles, (a->chain_end + TILE_KEYS - 1) / TILE_KEYS);
-    if (a->chain_to - a->chain_from < FEW_ROWS || is_coded(a) || a->kept || !cuda_attention_has_spans()) return false;
-    a->by_span   = true;
-    a->n_parts   = tiles / SPAN_TILES + 2;
-    size_t row   = (size_t)a->n_heads * (size_t)a->n_parts * (size_t)(4 + a->c.head_dim) * sizeof(float);
-    int    block = cuda_attention_many_rows(a);
-    a->chunk     = (int)min_size(bytes / row, (size_t)a->n_rows) / block * block;
-    return a->chunk > 0;
+    int n = a->chain_to - a->chain_from, rows = cuda_attention_many_rows(a), full = multiprocessors() / a->c.n_kv_heads;
+    if (n < FEW_ROWS || is_coded(a) || a->kept || !cuda_attention_has_many()) return false;
+    a->by_span = true;
+    a->n_parts = chain_spans(a);
+    int blocks = (n + rows - 1) / rows, fit = (int)min_size(bytes / cuda_attention_many_bytes(a), (size_t)blocks);
+    if (fit < blocks && full > 0 && fit > full) fit = fit / full * full;
+    a->chunk = fit * rows;
+    return fit > 0;
 }
 
 extern "C" cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a, size_t bytes)

@@ -11,10 +11,13 @@ enum { SPAN_TILES = 4, SPAN_KEYS = SPAN_TILES * TILE_KEYS };
  * rows from first_row to end_row. */
 bool cuda_attention_has_spans(void);
 void cuda_attention_spans(cudaStream_t s, const cuda_attention_args *a);
-/* attention_many.cu. Launches the kernel for prompts, for the rows from first_row to end_row; by_span is set. Each of
- * its blocks works for up to cuda_attention_many_rows rows. */
-void cuda_attention_many(cudaStream_t s, const cuda_attention_args *a);
-int  cuda_attention_many_rows(const cuda_attention_args *a);
+/* attention_many.cu. Returns whether this GPU can run the kernel for prompts; launches it for the rows from
+ * first_row to end_row, and merges their parts; by_span is set. A block works for up to cuda_attention_many_rows
+ * rows, for which it takes cuda_attention_many_bytes of scratch. */
+bool   cuda_attention_has_many(void);
+int    cuda_attention_many_rows(const cuda_attention_args *a);
+size_t cuda_attention_many_bytes(const cuda_attention_args *a);
+void   cuda_attention_many(cudaStream_t s, const cuda_attention_args *a);
 
 /* --- units of work --------------------------------------------------------------------------------*/
 

@@ -227,6 +227,7 @@ typedef struct {
     int    chunk;                           /* rows per launch */
     bool   by_span;                         /* each part is a span; false */
     int    chain_from, chain_to, chain_end; /* as in step_rows */
+    int    chain_sees;                      /* as in step_rows */
     cuda_x to;                              /* as for cuda_rms_norm */
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);

@@ -164,6 +164,87 @@ static __device__ inline void gate_copy(uint64_t *gate, void *shared, const void
 }
 static __device__ inline void gate_wait_block(uint64_t *gate, unsigned phase) { gate_wait<0>(gate, phase); }
 
+/* Rings of shared memory between warps that fill them and warps that use them (Hopper and later). A gate of a ring
+ * passes through phases 0, 1, 0, ...; a phase is complete after `count` arrivals, and after the bytes that ring_expect
+ * announced with one of them have come by ring_copy. ring_wait blocks until a phase is complete; before the first one,
+ * phase 1 is. A barrier of the block follows ring_init and ring_init_done. */
+static __device__ inline void ring_init(uint64_t *gate, int count)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(gate)), "r"(count) : "memory");
+#else
+    (void)gate, (void)count;
+#endif
+}
+static __device__ inline void ring_init_done()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+static __device__ inline void ring_arrive(uint64_t *gate)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(gate)) : "memory");
+#else
+    (void)gate;
+#endif
+}
+static __device__ inline void ring_expect(uint64_t *gate, int bytes) { gate_announce(gate, bytes); }
+static __device__ inline void ring_copy(uint64_t *gate, void *shared, const void *global, int bytes)
+{
+    gate_copy(gate, shared, global, bytes);
+}
+static __device__ inline void ring_wait(uint64_t *gate, unsigned phase)
+{
+#if __CUDA_ARCH__ >= 900
+    gate_wait<0>(gate, phase);
+#else
+    (void)gate, (void)phase;
+#endif
+}
+
+/* Gives registers of a warpgroup back, and takes more. All its threads call it. */
+template <int N> static __device__ inline void registers_down()
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+template <int N> static __device__ inline void registers_up()
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+
+/* Arrives when the copies by copy_piece and copy_half_piece that the thread has started are complete. wgmma_sees comes
+ * after ring_wait where wgmma reads them. */
+static __device__ inline void ring_arrive_copies(uint64_t *gate)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(gate)) : "memory");
+#else
+    (void)gate;
+#endif
+}
+
+/* A barrier of `threads` threads, whole warps; id: 1 to 15. some_any returns whether x is true for any of them. */
+static __device__ inline void some_sync(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+static __device__ inline bool some_any(int id, int threads, bool x)
+{
+    int any;
+    asm volatile("{\n\t.reg .pred mine, any;\n\tsetp.ne.s32 mine, %1, 0;\n\tbar.red.or.pred any, %2, %3, mine;\n\t"
+                 "selp.s32 %0, 1, 0, any;\n\t}"
+                 : "=r"(any)
+                 : "r"((int)x), "r"(id), "r"(threads)
+                 : "memory");
+    return any;
+}
+
 /* Asynchronous copies of 16 bytes by single threads, zeros if `real` is false, in groups that copy_commit ends.
  * copy_wait, called by all threads of a block, blocks until at most PENDING later groups are incomplete. gate
  * identifies the group, for the emulator. */
@@ -172,6 +253,13 @@ static __device__ inline void copy_piece(uint64_t *gate, void *shared, const voi
     (void)gate;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                  "r"(real ? 16 : 0));
+}
+/* The same of 8 bytes. */
+static __device__ inline void copy_half_piece(uint64_t *gate, void *shared, const void *global, bool real)
+{
+    (void)gate;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(shared)), "l"(global),
+                 "r"(real ? 8 : 0));
 }
 static __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING> static __device__ inline void copy_wait(uint64_t *gate)
@@ -273,6 +361,12 @@ template <int PENDING, int N> static __device__ inline void wgmma_wait(float (&d
 #endif
     (void)d;
 }
+/* For the other numbers of a product that wgmma_wait has waited for. */
+template <int N> static __device__ inline void wgmma_done(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
 template <int PENDING> static __device__ inline void copy_wait_wgmma(uint64_t *gate)
 {
     (void)gate;
@@ -281,6 +375,70 @@ template <int PENDING> static __device__ inline void copy_wait_wgmma(uint64_t *g
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
     __syncthreads();
+}
+
+/* An operand in shared memory, swizzled: 64 numbers of a row are 128 bytes, rows follow each other from a multiple
+ * of 1,024 bytes on, and piece i of 16 bytes of row r is at place i ^ r % 8. A row is an output or a column of the
+ * product, with numbers along k. FLIPPED: rows are along k, numbers are columns, and the next 64 columns are `next`
+ * bytes further. at moves on, by 16 k: 32 bytes, flipped 2,048. wgmma_sees comes between ordinary stores to an
+ * operand and the barrier before wgmma. */
+struct wgmma_matrix {
+    uint64_t descriptor;
+
+    __device__ inline wgmma_matrix(const void *m, int next = 16)
+    {
+        enum : uint64_t { SWIZZLE_128 = 1 };
+        descriptor = (uint64_t)(shared_address(m) >> 4 & 0x3fff) | (uint64_t)(next >> 4) << 16 |
+                     (uint64_t)(1024 >> 4) << 32 | SWIZZLE_128 << 62;
+    }
+    __device__ inline wgmma_matrix at(int bytes) const
+    {
+        wgmma_matrix m = *this;
+        m.descriptor += (uint64_t)(bytes >> 4);
+        return m;
+    }
+};
+static __device__ inline void wgmma_sees()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define WGMMA_SHARED(N, D, REGISTERS, A, B, ADD)                                                                       \
+    asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %" ADD ", 0;\n\t"                                           \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" REGISTERS "}, %" A ", %" B                 \
+                 ", add, 1, 1, 0, 0;\n\t}"                                                                             \
+                 : D                                                                                                   \
+                 : "l"(a.descriptor), "l"(b.descriptor), "r"((int)add))
+#define WGMMA_FLIPPED(N, D, REGISTERS, A, B, ADD)                                                                      \
+    asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %" ADD ", 0;\n\t"                                           \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" REGISTERS "}, {" A "}, %" B                \
+                 ", add, 1, 1, 1;\n\t}"                                                                                \
+                 : D                                                                                                   \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"((int)add))
+#endif
+/* wgmma of 64 columns with both operands in shared memory, and with a in registers and b flipped. */
+static __device__ inline void wgmma_shared(float (&d)[32], const wgmma_matrix &a, const wgmma_matrix &b, bool add)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    WGMMA_SHARED(64, WGMMA_D32(0), WGMMA_R64, "32", "33", "34");
+#else
+    (void)d, (void)a, (void)b, (void)add;
+#endif
+}
+template <int N>
+static __device__ inline void wgmma_flipped(float (&d)[N / 2], const uint32_t (&a)[4], const wgmma_matrix &b, bool add)
+{
+    static_assert(N == 32 || N == 64, "sizes that are used");
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if constexpr (N == 32)
+        WGMMA_FLIPPED(32, WGMMA_D16(0), WGMMA_R32, "%16,%17,%18,%19", "20", "21");
+    else
+        WGMMA_FLIPPED(64, WGMMA_D32(0), WGMMA_R64, "%32,%33,%34,%35", "36", "37");
+#else
+    (void)d, (void)a, (void)b, (void)add;
+#endif
 }
 
 /* Loads four 8 x 8 matrices of f16 from shared memory, by a warp: lane 8 i + r has the address of row r of matrix i, 16
@@ -307,6 +465,9 @@ static __device__ inline int32_t read_l2(const int32_t *p)
     asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
+
+/* Returns x, which all lanes of a warp have alike, as a number that the compiler knows to be the same. */
+static __device__ inline int same_in_warp(int x) { return __reduce_max_sync(0xffffffffu, x); }
 
 /* Return the maximum and the minimum over a warp. */
 static __device__ inline uint32_t warp_max_u32(uint32_t v) { return __reduce_max_sync(0xffffffffu, v); }

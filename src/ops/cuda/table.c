@@ -15,7 +15,7 @@ enum {
     RING_ALIGN    = 64,
     LANDING_BYTES = 256 << 10, /* downloads land here, pinned, and go on to their place at the next sync */
     MAX_LANDED    = 64,
-    PARTIAL_BYTES = 128 << 20, /* scratch for attention's tiles, see below */
+    PARTIAL_BYTES = 256 << 20, /* scratch for attention's tiles, see below */
     SPARSE_BYTES  = 64 << 20,  /* scratch for the choice of pages of sparse attention, at least */
     SPLIT_HEADS   = 512, /* (row, head) pairs below this leave multiprocessors idle: their tiles go side by side */
 };
@@ -972,7 +972,8 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
                                   .n_tiles    = (c->table_stride * KV_PAGE + TILE_KEYS - 1) / TILE_KEYS,
                                   .chain_from = rows->chain_from,
                                   .chain_to   = rows->chain_to,
-                                  .chain_end  = rows->chain_end};
+                                  .chain_end  = rows->chain_end,
+                                  .chain_sees = rows->chain_sees};
     bool                turn_q = cache_has_scales(c->types.k), turn_y = cache_has_scales(c->types.v);
     int                 heads = rows->n_rows * n_heads;
     assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM && (!turn_q || y.p != q_rows.p) &&
