@@ -378,13 +378,19 @@ extern "C" cudaError_t cuda_delta(cudaStream_t s, const cuda_delta_args *a)
 }
 
 /* --- replay ---------------------------------------------------------------------------------------*/
+enum { REPLAY_THREADS = 64, REPLAY_GROUPS = REPLAY_THREADS / RULE_LANES };
+/* Rows of a memory that eight lanes hold, so that they load a key once for several rows; and those of a block. */
+template <int QUADS> struct replay_part {
+    enum { ROWS = QUADS > 4 ? 2 : 4, ALL = REPLAY_GROUPS * ROWS };
+};
+
 /* Makes the inputs of the kept rows the last inputs of the convolution, after the inputs before them. */
 static __device__ inline void replay_inputs(const cuda_delta_class &c, int layer, const delta_replay_item &it,
                                             const int32_t *place)
 {
     float *window = live_state(c, layer, it.lane) + c.memory_floats;
-    int    n_last = c.n_taps - 1, thread = ((int)blockIdx.x) * RULE_THREADS + threadIdx.x;
-    for (int i = 4 * thread; i < c.n_channels; i += 4 * (int)gridDim.x * RULE_THREADS) {
+    int    n_last = c.n_taps - 1, thread = ((int)blockIdx.x) * REPLAY_THREADS + threadIdx.x;
+    for (int i = 4 * thread; i < c.n_channels; i += 4 * (int)gridDim.x * REPLAY_THREADS) {
         float4 last[DELTA_MAX_TAPS];
 #pragma unroll
         for (int j = 0; j < DELTA_MAX_TAPS - 1; j++) {
@@ -404,44 +410,61 @@ static __device__ inline void replay_inputs(const cuda_delta_class &c, int layer
 
 /* Grid: x over the parts of the memories of a layer, y over layers, z over items. */
 template <int QUADS>
-static __global__ void __launch_bounds__(RULE_THREADS)
+static __global__ void __launch_bounds__(REPLAY_THREADS, 8)
     delta_replay_kernel(cuda_delta_class c, const delta_replay_item *items, const int32_t *place)
 {
-    int D = c.head_dim, parts = (D + RULE_ROWS - 1) / RULE_ROWS, layer = blockIdx.y;
-    int h = blockIdx.x / parts, j = blockIdx.x % parts * RULE_ROWS + threadIdx.x / RULE_LANES;
+    enum { ROWS = replay_part<QUADS>::ROWS, PART = replay_part<QUADS>::ALL };
+    int D = c.head_dim, parts = (D + PART - 1) / PART, layer = blockIdx.y;
+    int h = blockIdx.x / parts, j = blockIdx.x % parts * PART + threadIdx.x / RULE_LANES * ROWS;
     let_next_start();
     wait_for_previous();
     delta_replay_item it = items[blockIdx.z];
-    if (j < D) {
+    if (j < D) { /* then its ROWS rows are in the memory: D is a multiple of 4 */
         float            *live = live_state(c, layer, it.lane) + ((size_t)h * D + j) * D;
-        memory_row<QUADS> s;
-        s.clear();
-        if (it.pos != 0) s.load(live, D);
-#pragma unroll 4
+        memory_row<QUADS> s[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            s[r].clear();
+            if (it.pos != 0) s[r].load(live + (size_t)r * D, D);
+        }
+#pragma unroll 2
         for (int n = 0; n < it.n; n++) {
-            const float      *tape = kept_row(c, layer, place[it.first + n]);
+            const float      *tape  = kept_row(c, layer, place[it.first + n]);
+            float             decay = tape[(size_t)(c.n_v_heads + c.n_k_heads) * D + h];
             memory_row<QUADS> k;
             k.load(tape + (size_t)(c.n_v_heads + key_head(c, h)) * D, D);
-            s.decay(tape[(size_t)(c.n_v_heads + c.n_k_heads) * D + h]);
-            s.add(tape[(size_t)h * D + j], k);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                s[r].decay(decay);
+                s[r].add(tape[(size_t)h * D + j + r], k);
+            }
         }
-        s.store(live, D);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) s[r].store(live + (size_t)r * D, D);
     }
     replay_inputs(c, layer, it, place);
+}
+
+template <int QUADS>
+static void launch_replay(cudaStream_t s, const cuda_delta_class *c, const delta_replay_item *items, int n_items,
+                          const int32_t *places)
+{
+    unsigned parts = blocks_for((size_t)c->head_dim, replay_part<QUADS>::ALL);
+    dim3     grid(parts * (unsigned)c->n_v_heads, (unsigned)c->n_layers, (unsigned)n_items);
+    LAUNCH_EARLY((delta_replay_kernel<QUADS>), grid, REPLAY_THREADS, 0, s, *c, items, places);
 }
 
 extern "C" cudaError_t cuda_delta_replay(cudaStream_t s, const cuda_delta_class *c, const delta_replay_item *items,
                                          int n_items, const int32_t *places)
 {
-    int  D = c->head_dim;
-    dim3 grid(blocks_for((size_t)D, RULE_ROWS) * (unsigned)c->n_v_heads, (unsigned)c->n_layers, (unsigned)n_items);
+    int D = c->head_dim;
     if (D <= 32)
-        LAUNCH_EARLY((delta_replay_kernel<1>), grid, RULE_THREADS, 0, s, *c, items, places);
+        launch_replay<1>(s, c, items, n_items, places);
     else if (D <= 64)
-        LAUNCH_EARLY((delta_replay_kernel<2>), grid, RULE_THREADS, 0, s, *c, items, places);
+        launch_replay<2>(s, c, items, n_items, places);
     else if (D <= 128)
-        LAUNCH_EARLY((delta_replay_kernel<4>), grid, RULE_THREADS, 0, s, *c, items, places);
+        launch_replay<4>(s, c, items, n_items, places);
     else
-        LAUNCH_EARLY((delta_replay_kernel<8>), grid, RULE_THREADS, 0, s, *c, items, places);
+        launch_replay<8>(s, c, items, n_items, places);
     return cudaGetLastError();
 }
