@@ -299,7 +299,8 @@ static queue_limits limits_of(const gemma4 *m)
                           .max_expert_slots = c->n_used,
                           .n_experts        = c->n_experts,
                           .max_vocab        = c->n_vocab,
-                          .max_expert_in    = c->n_ff_expert};
+                          .max_expert_in    = c->n_ff_expert,
+                          .max_expert_x     = c->n_embd};
 }
 
 /* --- the forward pass ---------------------------------------------------------------------------*/

@@ -360,7 +360,8 @@ static bool reserve_queue(mtp *m, err *e)
                                    .max_expert_slots = m->n_chosen,
                                    .n_experts        = m->n_clusters,
                                    .max_vocab        = c->n_vocab,
-                                   .max_expert_in    = 1}; /* all clusters read one row */
+                                   .max_expert_in    = 1, /* all clusters read one row */
+                                   .max_expert_x     = c->n_embd};
     return m->d.t->o->queue_reserve(m->d.t->q, &lim, e);
 }
 

@@ -110,7 +110,8 @@ queue_limits qwen35_limits(const qwen35_config *c, int max_rows)
                           .max_expert_slots = c->n_used,
                           .n_experts        = c->n_experts,
                           .max_vocab        = c->n_vocab,
-                          .max_expert_in    = c->n_ff_expert};
+                          .max_expert_in    = c->n_ff_expert,
+                          .max_expert_x     = c->n_embd};
 }
 
 /* --- attention ----------------------------------------------------------------------------------*/

@@ -22,6 +22,7 @@ queue_limits queue_limits_max(const queue_limits *a, const queue_limits *b)
                           max_int(a->n_experts, b->n_experts),
                           max_int(a->max_vocab, b->max_vocab),
                           max_int(a->max_expert_in, b->max_expert_in),
+                          max_int(a->max_expert_x, b->max_expert_x),
                           a->sparse > b->sparse ? a->sparse : b->sparse};
 }
 

@@ -304,6 +304,7 @@ typedef struct {            /* maximum sizes, which determine the scratch of a q
     int n_experts;
     int max_vocab;
     int max_expert_in; /* widest input of experts that each have a row of their own; 0: max_in */
+    int max_expert_x;  /* widest input of experts that share a row; 0: max_in */
     /* Scratch of sparse attention: query heads times pages of a row, rounded up to 16; 0: attention is dense. */
     size_t sparse;
 } queue_limits;

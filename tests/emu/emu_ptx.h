@@ -210,10 +210,13 @@ template <int PENDING> static inline void copy_wait(uint64_t *gate)
 /* wgmma: a product is done when it is waited for, and reads its operands then. */
 struct wgmma_rows {
     const char *b;
-    int         k_stride, n_stride;
+    int         n_stride;
 
-    wgmma_rows(const void *at, int k, int n) : b((const char *)at), k_stride(k), n_stride(n) {}
-    wgmma_rows at(int bytes) const { return wgmma_rows(b + bytes, k_stride, n_stride); }
+    wgmma_rows(const void *at, int n) : b((const char *)at), n_stride(n)
+    {
+        if ((uintptr_t)b % 256) emu_fail("rows that wgmma would read elsewhere");
+    }
+    wgmma_rows at(int bytes) const { return wgmma_rows(b + bytes, n_stride); }
 };
 struct wgmma_matrix {
     const char *m;
@@ -272,11 +275,11 @@ static inline void emu_do_product(const emu_product &p)
     int                 g = emu_lane() / 4, c = emu_lane() % 4;
     for (int x = 0; x < p.n / 2; x++) {
         int         i = x % 4, col = x / 4 * 8 + 2 * c + i % 2;
-        const char *row = p.b.b + col / 8 * p.b.n_stride + col % 8 * 16;
+        const char *row = p.b.b + col / 8 * p.b.n_stride + col % 8 * 32;
         double      sum = 0;
         for (int k = 0; k < 16; k++)
             sum += (double)emu_half(all[4 * g + k % 8 / 2].a[k / 8 * 2 + i / 2], k % 2) *
-                   emu_f16[((const uint16_t *)(row + k / 8 * p.b.k_stride))[k % 8]];
+                   emu_f16[((const uint16_t *)(row + (k / 8 ^ col % 8 / 4) * 16))[k % 8]];
         p.d[x] = (float)(p.add ? p.d[x] + sum : sum);
     }
 }
@@ -317,7 +320,6 @@ template <int PENDING, int N> static inline void wgmma_wait(float (&)[N])
     memmove(emu_product_room[thread][0], emu_product_room[thread][done], (size_t)(n - done) * sizeof(emu_product));
     emu_n_products[thread] = n - done;
 }
-template <int PENDING> static inline void copy_wait_wgmma(uint64_t *gate) { copy_wait<PENDING>(gate); }
 
 static inline void load_matrices(uint32_t (&d)[4], const void *row)
 {

@@ -541,7 +541,7 @@ static __device__ inline void put_heads(const cuda_attention_args &a, int row, i
     a.y[(size_t)row * n + in] = y;
     if (!a.to.high) return;
     int      n_tiles              = (int)layout_tiles(n);
-    size_t   to                   = a.to.wide ? x_offset_wide(row, in - in % 2, n_tiles) + in % 2 * 2
+    size_t   to                   = a.to.wide ? x_offset_wide(row, in - in % 2, a.to.tile_bytes) + in % 2 * 2
                                               : x_offset(row, in - in % 4, n_tiles) + in % 4 * 2;
     uint16_t high                 = to_f16(y);
     *(uint16_t *)(a.to.high + to) = high;

@@ -16,10 +16,10 @@ static __device__ inline size_t x_offset(int row, int in, int n_tiles)
 }
 
 /* The same in the wide layout, of inputs `in` and `in` + 1; in: a multiple of 2. */
-static __device__ inline size_t x_offset_wide(int row, int in, int n_tiles)
+static __device__ inline size_t x_offset_wide(int row, int in, size_t tile_bytes)
 {
-    return ((size_t)row * n_tiles + in / TILE_IN) * WIDE_BYTES + in % TILE_IN / STEP_IN * 32 + in % 4 / 2 * 16 +
-           in % STEP_IN / 4 * 4;
+    return in / TILE_IN * tile_bytes + (size_t)(row / GROUP_ROWS) * XTILE_BYTES + in % TILE_IN / STEP_IN * 256 +
+           row % GROUP_ROWS * 32 + (in % 4 / 2 ^ row % GROUP_ROWS / 4) * 16 + in % STEP_IN / 4 * 4;
 }
 
 /* The power of two by which a row is multiplied, and its inverse. */
@@ -44,17 +44,20 @@ static __device__ inline void put_x(const cuda_x &to, int row, int i, int n_tile
     low.x      = h2_from_f32(v.x - from_f16((uint16_t)high.x), v.y - from_f16((uint16_t)(high.x >> 16)));
     low.y      = h2_from_f32(v.z - from_f16((uint16_t)high.y), v.w - from_f16((uint16_t)(high.y >> 16)));
     if (to.wide) {
-        size_t at                        = x_offset_wide(row, i, n_tiles);
-        *(uint32_t *)(to.high + at)      = high.x;
-        *(uint32_t *)(to.high + at + 16) = high.y;
-        *(uint32_t *)(to.low + at)       = low.x;
-        *(uint32_t *)(to.low + at + 16)  = low.y;
+        size_t at = x_offset_wide(row, i, to.tile_bytes), other = at ^ 16;
+        *(uint32_t *)(to.high + at)    = high.x;
+        *(uint32_t *)(to.high + other) = high.y;
+        *(uint32_t *)(to.low + at)     = low.x;
+        *(uint32_t *)(to.low + other)  = low.y;
         return;
     }
     size_t at                = x_offset(row, i, n_tiles);
     *(uint2 *)(to.high + at) = high;
     *(uint2 *)(to.low + at)  = low;
 }
+
+/* Returns which row of floats is row i of x; -1: none. */
+static __device__ inline int source_of(const cuda_x &x, int i) { return x.order ? read_l2(&x.order[i]) : i; }
 
 /* Returns the larger one of `largest` and the bits of the magnitudes of v. */
 static __device__ inline uint32_t largest_of(float4 v, uint32_t largest)

@@ -7,10 +7,12 @@ static __global__ void __launch_bounds__(THREADS)
     gated_kernel(float *y, cuda_x to, const float *gate, size_t gate_stride, const float *up, size_t up_stride, int n,
                  act_kind act)
 {
-    size_t                    row = blockIdx.x;
     row_quads<THREADS, QUADS> g, u;
     let_next_start();
     wait_for_previous();
+    int source = source_of(to, blockIdx.x);
+    if (source < 0) return;
+    size_t row = (size_t)source;
     g.load(gate + row * gate_stride, n);
     u.load(up + row * up_stride, n);
 #pragma unroll
@@ -18,13 +20,14 @@ static __global__ void __launch_bounds__(THREADS)
         if (g.at(j) < n)
             g.v[j] = make_float4(gate_of(g.v[j].x, act) * u.v[j].x, gate_of(g.v[j].y, act) * u.v[j].y,
                                  gate_of(g.v[j].z, act) * u.v[j].z, gate_of(g.v[j].w, act) * u.v[j].w);
-    g.store(y + row * n, n);
-    if (to.high) g.convert(to, (int)row, n, block_max<THREADS>(g.largest()));
+    if (y) g.store(y + row * n, n);
+    if (to.high) g.convert(to, blockIdx.x, n, block_max<THREADS>(g.largest()));
 }
 
 extern "C" cudaError_t cuda_gated(cudaStream_t s, float *y, cuda_x to, const float *gate, int gate_stride,
                                   const float *up, int up_stride, int n_rows, int n, act_kind act)
 {
+    if (to.order) n_rows = to.n_order;
 #define CALL(THREADS, QUADS)                                                                                           \
     LAUNCH_EARLY((gated_kernel<THREADS, QUADS>), (unsigned)n_rows, THREADS, 0, s, y, to, gate, (size_t)gate_stride,    \
                  up, (size_t)up_stride, n, act)

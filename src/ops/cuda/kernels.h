@@ -44,7 +44,11 @@ cudaError_t cuda_embed(cudaStream_t s, float *y, const cuda_weight *w, const int
 typedef struct {
     char  *high, *low; /* high NULL: there are no such rows */
     float *scale;
-    bool   wide; /* row by row, for cuda_matmul_wide */
+    bool   wide;       /* tile by tile, for cuda_matmul_wide */
+    size_t tile_bytes; /* wide: from one tile to the next */
+    /* wide, not NULL: [n_order], row i is that of pair order[i]; -1: there is none */
+    const int32_t *order;
+    int            n_order;
 } cuda_x;
 
 typedef struct { /* pairs that share a matrix: order[first .. first + n - 1] */
@@ -53,11 +57,14 @@ typedef struct { /* pairs that share a matrix: order[first .. first + n - 1] */
 enum { RUN_PAIRS_MIN = 8, RUN_PAIRS_MAX = 32, RUN_PAIRS_WIDE = 128 }; /* bounds of run_pairs; for cuda_matmul_wide */
 
 typedef struct {
-    int32_t       *order;     /* written: [n_pairs] pairs sorted by matrix */
-    cuda_run      *run;       /* written: [n_runs]; n is 0 after the last run */
-    int            n_runs;    /* maximum of runs */
-    int            run_pairs; /* maximum of pairs of a run */
-    const int32_t *id;        /* [n_pairs]: matrix of a pair; -1: none, the pair is left out */
+    int32_t  *order;     /* written: [n_pairs] pairs sorted by matrix */
+    cuda_run *run;       /* written: [n_runs]; n is 0 after the last run */
+    int       n_runs;    /* maximum of runs */
+    int       run_pairs; /* maximum of pairs of a run */
+    /* 0, or the length of order: then runs begin at multiples of GROUP_ROWS, with -1 between them and after the last
+     * one, and those of a matrix have about the same length. */
+    int            n_order;
+    const int32_t *id; /* [n_pairs]: matrix of a pair; -1: none, the pair is left out */
     int            n_pairs, n_mats;
 } cuda_group_args;
 
@@ -93,6 +100,7 @@ typedef struct {
     const int32_t   *order; /* pairs sorted by matrix; NULL: pair i is i */
     const cuda_run  *run;   /* with order; n is 0 after the last */
     int              n_runs, run_pairs;
+    int              n_order; /* for cuda_matmul_wide: the length of order, see cuda_group_args */
     /* A kernel may start before the kernels before it have finished, and then waits for them (wait_for_previous). */
     bool gives;   /* wait before anything else: a later kernel with `settled` reads id, order and run */
     bool settled; /* read id, order and run, and load weights, before waiting */
@@ -110,11 +118,13 @@ typedef struct {
     const float     *slot_w; /* with sum: [n_pairs] */
 } cuda_matmul_args;
 
-/* Writes rows of floats as f16. */
+/* Writes rows of floats as f16; with out.order those of pairs. */
 cudaError_t cuda_convert(cudaStream_t s, cuda_x out, const float *x, int n_rows, int n);
+/* Copies rows in the wide layout to the places of their pairs, `slots` pairs a row. low: also the low halves. */
+cudaError_t cuda_sort_rows(cudaStream_t s, cuda_x out, cuda_x x, int slots, int n, bool low);
 cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args *a);
-/* The same for many rows, which are in the wide layout; runs have RUN_PAIRS_WIDE pairs. cuda_has_wide returns whether
- * this program and the current GPU support it. */
+/* The same for many rows, which are in the wide layout, with `order` those of its pairs; runs have RUN_PAIRS_WIDE
+ * pairs. cuda_has_wide returns whether this program and the current GPU support it. */
 cudaError_t cuda_matmul_wide(cudaStream_t s, quant_type type, const cuda_matmul_args *a);
 bool        cuda_has_wide(void);
 /* Returns whether a paired matmul supports this. */
@@ -170,6 +180,7 @@ cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int n_rows);
 /* section_pos may be NULL */
 cudaError_t cuda_rope(cudaStream_t s, float *x, const int32_t *pos, const int32_t *section_pos, const rope_view *p,
                       int n_rows, int n_heads, int head_dim);
+/* y NULL: only `to` is written. */
 cudaError_t cuda_gated(cudaStream_t s, float *y, cuda_x to, const float *gate, int gate_stride, const float *up,
                        int up_stride, int n_rows, int n, act_kind act);
 cudaError_t cuda_router(cudaStream_t s, const cuda_router_args *a, int n_rows);

@@ -23,9 +23,10 @@
  *
  * Activations. f16 numbers in groups of 8 rows, a group is tiles of 64 inputs, a tile (1 KB) is a warp's operand B:
  * two pieces of 16 bytes a lane; lane 4 g + c has row g, piece j has steps 2 j and 2 j + 1, inputs 4 c to 4 c + 3 of
- * each. For many rows the layout is wide, row by row: a row is tiles of 64 inputs, 128 bytes each, a tile eight pieces
- * of 16 bytes, two a step: inputs 0, 1, 4, 5, 8, 9, 12, 13 of the step, then 2, 3, 6, 7, ... The lanes of
- * a panel have the inputs in this order. */
+ * each. For many rows the layout is wide, tile by tile: a tile is groups of 8 rows, 1 KB each, a group four steps of 16
+ * inputs, a step 8 rows of 32 bytes, a row two pieces of 16 bytes: inputs 0, 1, 4, 5, 8, 9, 12, 13 of the step, then 2,
+ * 3, 6, 7, ...; in rows 4 to 7 of a group the second piece comes first. So any groups of a tile that follow each other
+ * are one copy, and are as wgmma reads them. The lanes of a panel have the inputs in this order. */
 #ifndef TANDEM_OPS_CUDA_LAYOUT_H
 #define TANDEM_OPS_CUDA_LAYOUT_H
 #include "gguf/quant.h"
@@ -46,7 +47,6 @@ enum {
     SUPER_TILES = QK_K / TILE_IN,           /* tiles of a super-block */
     GROUP_ROWS  = 8,                        /* rows of a group of activations */
     XTILE_BYTES = GROUP_ROWS * TILE_IN * 2, /* bytes of a tile of activations */
-    WIDE_BYTES  = TILE_IN * 2,              /* bytes of a row's tile in the wide layout */
 };
 
 BOTH bool layout_is_super(quant_type t)

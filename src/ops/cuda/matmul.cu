@@ -50,7 +50,9 @@ static __global__ void __launch_bounds__(THREADS) convert_kernel(cuda_x out, con
     row_quads<THREADS, QUADS> r;
     let_next_start();
     wait_for_previous();
-    r.load(x + (size_t)blockIdx.x * n, n);
+    int row = source_of(out, blockIdx.x);
+    if (row < 0) return;
+    r.load(x + (size_t)row * n, n);
     r.convert(out, blockIdx.x, n, block_max<THREADS>(r.largest()));
 }
 
@@ -60,7 +62,9 @@ static __global__ void __launch_bounds__(LONG_THREADS) convert_long_kernel(cuda_
     uint32_t largest = 0;
     let_next_start();
     wait_for_previous();
-    x += (size_t)blockIdx.x * n;
+    int row = source_of(out, blockIdx.x);
+    if (row < 0) return;
+    x += (size_t)row * n;
     for (int i = 4 * threadIdx.x; i < n; i += 4 * LONG_THREADS) largest = largest_of(load_quad(x, i, n), largest);
     row_scale s       = scale_of_row(block_max<LONG_THREADS>(largest));
     int       n_tiles = (int)layout_tiles(n);
@@ -79,9 +83,39 @@ static cudaError_t convert_short(cudaStream_t s, cuda_x out, const float *x, int
 
 extern "C" cudaError_t cuda_convert(cudaStream_t s, cuda_x out, const float *x, int n_rows, int n)
 {
+    if (out.order) n_rows = out.n_order;
     cudaError_t status = convert_short(s, out, x, n_rows, n);
     if (status != cudaErrorInvalidValue) return status;
     LAUNCH_EARLY(convert_long_kernel, (unsigned)n_rows, LONG_THREADS, 0, s, out, x, n);
+    return cudaGetLastError();
+}
+
+/* Grid: x over groups of rows, y over blocks of tiles. A thread has a piece of 16 bytes of a row, and goes from tile to
+ * tile. */
+enum { SORT_THREADS = 256, SORT_TILES = 16 };
+static __global__ void __launch_bounds__(SORT_THREADS)
+    sort_rows_kernel(cuda_x out, cuda_x x, int slots, int n_tiles, bool low)
+{
+    int i = (int)threadIdx.x % 64, piece = i % 2, r = i / 2 % GROUP_ROWS, step = i / 16;
+    int at = (int)blockIdx.x * GROUP_ROWS + r, end = min_of(n_tiles, ((int)blockIdx.y + 1) * SORT_TILES);
+    let_next_start();
+    wait_for_previous();
+    int pair = out.order[at];
+    if (pair < 0) return;
+    int    row = pair / slots, in = step * STEP_IN + piece * 2;
+    size_t from = x_offset_wide(row, in, 0), to = x_offset_wide(at, in, 0);
+    if (blockIdx.y == 0 && threadIdx.x < 64 && step == 0 && piece == 0) out.scale[at] = x.scale[row];
+    for (int t = (int)blockIdx.y * SORT_TILES + (int)threadIdx.x / 64; t < end; t += SORT_THREADS / 64) {
+        *(uint4 *)(out.high + t * out.tile_bytes + to) = *(const uint4 *)(x.high + t * x.tile_bytes + from);
+        if (low) *(uint4 *)(out.low + t * out.tile_bytes + to) = *(const uint4 *)(x.low + t * x.tile_bytes + from);
+    }
+}
+
+extern "C" cudaError_t cuda_sort_rows(cudaStream_t s, cuda_x out, cuda_x x, int slots, int n, bool low)
+{
+    int  n_tiles = (int)layout_tiles((size_t)n);
+    dim3 grid(blocks_for((size_t)out.n_order, GROUP_ROWS), blocks_for((size_t)n_tiles, SORT_TILES));
+    LAUNCH_EARLY(sort_rows_kernel, grid, SORT_THREADS, 0, s, out, x, slots, n_tiles, low);
     return cudaGetLastError();
 }
 

@@ -272,19 +272,21 @@ template <int PENDING> static __device__ inline void copy_wait(uint64_t *gate)
 /* --- wgmma (sm_90a) -------------------------------------------------------------------------------
  * wgmma<N> computes d += a b by a warpgroup, 128 threads from a multiple of 128 on: 64 outputs x 16 inputs times 16
  * inputs x N rows. Warp w of the four has outputs 16 w to 16 w + 15; a and d are as for mma_16x8x16, d[4 j + i] being
- * rows 8 j to 8 j + 7. `add` false: d = a b. b is in shared memory: matrices of 8 rows x 8 inputs, 128 bytes each, row
- * after row; the second 8 inputs are k_stride bytes further, the next 8 rows n_stride bytes.
+ * rows 8 j to 8 j + 7. `add` false: d = a b. b is in shared memory: 8 rows of 32 bytes, two pieces of 8 inputs each, of
+ * which the second one comes first in rows 4 to 7; the next 8 rows are n_stride bytes further. The address is a
+ * multiple of 256.
  *
  * The product is asynchronous: a, b and d must not be touched before wgmma_wait, which blocks until at most PENDING
  * later groups are incomplete; wgmma_commit ends a group. wgmma_begin comes before the first wgmma that uses registers
- * written since. Copies that wgmma reads must be waited for with copy_wait_wgmma, by all threads that made them. */
+ * written since. b was written by bulk copies. */
 struct wgmma_rows {
     uint64_t descriptor;
 
-    __device__ inline wgmma_rows(const void *b, int k_stride, int n_stride)
+    __device__ inline wgmma_rows(const void *b, int n_stride)
     {
-        descriptor = (uint64_t)(shared_address(b) >> 4 & 0x3fff) | (uint64_t)(k_stride >> 4) << 16 |
-                     (uint64_t)(n_stride >> 4) << 32;
+        enum : uint64_t { SWIZZLE_32 = 3 };
+        descriptor = (uint64_t)(shared_address(b) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(n_stride >> 4) << 32 |
+                     SWIZZLE_32 << 62;
     }
     /* Moves on by `bytes`. */
     __device__ inline wgmma_rows at(int bytes) const
@@ -299,6 +301,8 @@ struct wgmma_rows {
 #define WGMMA_D8(i)  WGMMA_D4(i), WGMMA_D4(i + 4)
 #define WGMMA_D16(i) WGMMA_D8(i), WGMMA_D8(i + 8)
 #define WGMMA_D32(i) WGMMA_D16(i), WGMMA_D16(i + 16)
+#define WGMMA_D40(i) WGMMA_D32(i), WGMMA_D8(i + 32)
+#define WGMMA_D48(i) WGMMA_D32(i), WGMMA_D16(i + 32)
 #define WGMMA_D64(i) WGMMA_D32(i), WGMMA_D32(i + 32)
 #define WGMMA(N, D, REGISTERS, A, B, ADD)                                                                              \
     asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %" ADD ", 0;\n\t"                                           \
@@ -306,34 +310,30 @@ struct wgmma_rows {
                  ", add, 1, 1, 0;\n\t}"                                                                                \
                  : D                                                                                                   \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"((int)add))
-#define WGMMA_R16 "%0,%1,%2,%3,%4,%5,%6,%7"
-#define WGMMA_R32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define WGMMA_R64                                                                                                      \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"                                                            \
-    ","                                                                                                                \
-    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define WGMMA_R128                                                                                                     \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"                                                            \
-    ","                                                                                                                \
-    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"                                                  \
-    ","                                                                                                                \
-    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"                                                  \
-    ","                                                                                                                \
-    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define WGMMA_R8  "%0,%1,%2,%3,%4,%5,%6,%7"
+#define WGMMA_R16 WGMMA_R8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define WGMMA_R32 WGMMA_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define WGMMA_R40 WGMMA_R32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define WGMMA_R48 WGMMA_R40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define WGMMA_R64 WGMMA_R48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #endif
 template <int N>
 static __device__ inline void wgmma(float (&d)[N / 2], const uint32_t (&a)[4], const wgmma_rows &b, bool add)
 {
-    static_assert(N == 16 || N == 32 || N == 64 || N == 128, "sizes that are used");
+    static_assert(N == 16 || N == 32 || N == 64 || N == 80 || N == 96 || N == 128, "sizes that are used");
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if constexpr (N == 16)
-        WGMMA(16, WGMMA_D8(0), WGMMA_R16, "%8,%9,%10,%11", "12", "13");
+        WGMMA(16, WGMMA_D8(0), WGMMA_R8, "%8,%9,%10,%11", "12", "13");
     else if constexpr (N == 32)
-        WGMMA(32, WGMMA_D16(0), WGMMA_R32, "%16,%17,%18,%19", "20", "21");
+        WGMMA(32, WGMMA_D16(0), WGMMA_R16, "%16,%17,%18,%19", "20", "21");
     else if constexpr (N == 64)
-        WGMMA(64, WGMMA_D32(0), WGMMA_R64, "%32,%33,%34,%35", "36", "37");
+        WGMMA(64, WGMMA_D32(0), WGMMA_R32, "%32,%33,%34,%35", "36", "37");
+    else if constexpr (N == 80)
+        WGMMA(80, WGMMA_D40(0), WGMMA_R40, "%40,%41,%42,%43", "44", "45");
+    else if constexpr (N == 96)
+        WGMMA(96, WGMMA_D48(0), WGMMA_R48, "%48,%49,%50,%51", "52", "53");
     else if constexpr (N == 128)
-        WGMMA(128, WGMMA_D64(0), WGMMA_R128, "%64,%65,%66,%67", "68", "69");
+        WGMMA(128, WGMMA_D64(0), WGMMA_R64, "%64,%65,%66,%67", "68", "69");
 #else
     (void)d, (void)a, (void)b, (void)add;
 #endif
@@ -366,15 +366,6 @@ template <int N> static __device__ inline void wgmma_done(float (&d)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
-}
-template <int PENDING> static __device__ inline void copy_wait_wgmma(uint64_t *gate)
-{
-    (void)gate;
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-#if __CUDA_ARCH__ >= 900
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-    __syncthreads();
 }
 
 /* An operand in shared memory, swizzled: 64 numbers of a row are 128 bytes, rows follow each other from a multiple
@@ -422,7 +413,7 @@ static __device__ inline void wgmma_sees()
 static __device__ inline void wgmma_shared(float (&d)[32], const wgmma_matrix &a, const wgmma_matrix &b, bool add)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    WGMMA_SHARED(64, WGMMA_D32(0), WGMMA_R64, "32", "33", "34");
+    WGMMA_SHARED(64, WGMMA_D32(0), WGMMA_R32, "32", "33", "34");
 #else
     (void)d, (void)a, (void)b, (void)add;
 #endif
@@ -433,9 +424,9 @@ static __device__ inline void wgmma_flipped(float (&d)[N / 2], const uint32_t (&
     static_assert(N == 32 || N == 64, "sizes that are used");
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if constexpr (N == 32)
-        WGMMA_FLIPPED(32, WGMMA_D16(0), WGMMA_R32, "%16,%17,%18,%19", "20", "21");
+        WGMMA_FLIPPED(32, WGMMA_D16(0), WGMMA_R16, "%16,%17,%18,%19", "20", "21");
     else
-        WGMMA_FLIPPED(64, WGMMA_D32(0), WGMMA_R64, "%32,%33,%34,%35", "36", "37");
+        WGMMA_FLIPPED(64, WGMMA_D32(0), WGMMA_R32, "%32,%33,%34,%35", "36", "37");
 #else
     (void)d, (void)a, (void)b, (void)add;
 #endif

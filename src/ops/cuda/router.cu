@@ -35,6 +35,17 @@ extern "C" cudaError_t cuda_router(cudaStream_t s, const cuda_router_args *a, in
 
 /* --- pairs by matrix ------------------------------------------------------------------------------*/
 
+/* Return how many pairs of a matrix's n a run has, and how many places they take. */
+static __device__ inline int pairs_of_run(const cuda_group_args &a, int n)
+{
+    int runs = (n + a.run_pairs - 1) / a.run_pairs;
+    return a.n_order && runs ? ((n + runs - 1) / runs + GROUP_ROWS - 1) / GROUP_ROWS * GROUP_ROWS : a.run_pairs;
+}
+static __device__ inline int places_of(const cuda_group_args &a, int n)
+{
+    return a.n_order ? (n + GROUP_ROWS - 1) / GROUP_ROWS * GROUP_ROWS : n;
+}
+
 /* By one block. Counts, adds up, places. Where a pair stands among those of its matrix changes no bit of it. at:
  * shared, [n_mats] pairs: how many, then where; [n_mats] where they begin; [n_mats] runs */
 static __device__ inline void group_pairs(int32_t *at, const cuda_group_args &a)
@@ -48,30 +59,34 @@ static __device__ inline void group_pairs(int32_t *at, const cuda_group_args &a)
         int pairs = 0, n = 0;
         for (int m0 = 0; m0 < a.n_mats; m0 += WARP) {
             int mine = m0 + lane < a.n_mats ? at[m0 + lane] : 0, mine_runs = (mine + a.run_pairs - 1) / a.run_pairs;
-            int p = mine, r = mine_runs;
+            int places = places_of(a, mine), p = places, r = mine_runs;
             for (int k = 1; k < WARP; k *= 2) {
                 int before_p = __shfl_sync(ALL_LANES, p, lane - k), before_r = __shfl_sync(ALL_LANES, r, lane - k);
                 if (lane >= k) p += before_p, r += before_r;
             }
             if (m0 + lane < a.n_mats) {
-                first[m0 + lane] = at[m0 + lane] = pairs + p - mine;
+                first[m0 + lane] = at[m0 + lane] = pairs + p - places;
                 runs[m0 + lane]                  = n + r - mine_runs;
             }
             pairs += __shfl_sync(ALL_LANES, p, WARP - 1);
             n += __shfl_sync(ALL_LANES, r, WARP - 1);
         }
         for (int r = n + lane; r < a.n_runs; r += WARP) a.run[r].n = 0;
+        for (int i = pairs + lane; i < a.n_order; i += WARP) a.order[i] = -1;
     }
     __syncthreads();
     for (int i = threadIdx.x; i < a.n_pairs; i += n_threads)
         if (a.id[i] >= 0) a.order[atomicAdd(&at[a.id[i]], 1)] = i;
     __syncthreads();
-    for (int m = threadIdx.x; m < a.n_mats; m += n_threads)
-        for (int from = first[m], r = runs[m]; from < at[m]; from += a.run_pairs, r++) {
+    for (int m = threadIdx.x; m < a.n_mats; m += n_threads) {
+        int n = at[m] - first[m], each = pairs_of_run(a, n);
+        for (int from = first[m], r = runs[m]; from < at[m]; from += each, r++) {
             a.run[r].mat   = m;
             a.run[r].first = from;
-            a.run[r].n     = min_of(at[m] - from, a.run_pairs);
+            a.run[r].n     = min_of(at[m] - from, each);
         }
+        for (int i = n; i < places_of(a, n); i++) a.order[first[m] + i] = -1;
+    }
 }
 
 static __global__ void group_pairs_kernel(cuda_group_args a)

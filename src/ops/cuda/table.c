@@ -24,8 +24,8 @@ enum { X_SLOTS = 7 };
 
 /* Scratch that grows with the limits. */
 typedef struct {
-    cuda_x    x[X_SLOTS]; /* the first [max_rows * max(1, slots)][pair_in()], the others [max_rows][max_in] */
-    int32_t  *order;      /* [max_rows * slots]: pairs by expert */
+    cuda_x    x[X_SLOTS]; /* the first [max_places()][pair_in()], the others [max_rows][max_in] */
+    int32_t  *order;      /* [max_places()]: pairs by expert */
     cuda_run *run;        /* [max_runs] */
     char     *argmax;     /* [max_rows][ARGMAX_SLICES][ARGMAX_BYTES] */
     double   *scores;     /* [PICK_BLOCKS][max_vocab] */
@@ -136,8 +136,25 @@ static size_t max_pairs(const queue_limits *l)
     return (size_t)l->max_rows * (size_t)(l->max_expert_slots > 1 ? l->max_expert_slots : 1);
 }
 
-/* Returns the widest input of which each pair has its own. */
-static int pair_in(const queue_limits *l) { return l->max_expert_in ? l->max_expert_in : l->max_in; }
+/* Returns how many places n pairs take at most that are sorted for cuda_matmul_wide. */
+static size_t sorted_places(size_t n_pairs, size_t n_mats)
+{
+    size_t n = n_pairs + (GROUP_ROWS - 1) * (n_mats < n_pairs ? n_mats : n_pairs);
+    return (n + GROUP_ROWS - 1) / GROUP_ROWS * GROUP_ROWS;
+}
+
+static size_t max_places(const queue_limits *l, bool has_wide)
+{
+    size_t n = max_pairs(l);
+    return has_wide && l->n_experts ? sorted_places(n, (size_t)l->n_experts) : n;
+}
+
+/* Returns the widest input of which each pair has its own row, or a copy of it. */
+static int pair_in(const queue_limits *l, bool has_wide)
+{
+    int own = l->max_expert_in ? l->max_expert_in : l->max_in, copy = l->max_expert_x ? l->max_expert_x : l->max_in;
+    return has_wide && l->n_experts && copy > own ? copy : own;
+}
 
 /* Returns how many pairs share a pass over a matrix, by how many it has on average. */
 static int run_pairs(int n_pairs, int n_mats, bool wide)
@@ -185,19 +202,19 @@ static size_t sparse_bytes(const queue_limits *l)
     return row > SPARSE_BYTES ? row : SPARSE_BYTES;
 }
 
-static bool take_scratch(const backend *b, scratch *s, const queue_limits *l, err *e)
+static bool take_scratch(const backend *b, scratch *s, const queue_limits *l, bool has_wide, err *e)
 {
     static const char what[] = "the scratch of steps";
-    size_t            pairs  = max_pairs(l), x_bytes, vocab;
-    size_t            runs   = pairs / RUN_PAIRS_MIN + (size_t)l->n_experts;
-    *s                       = (scratch){0};
-    if (!size_mul(&x_bytes, pairs + GROUP_ROWS, ((size_t)pair_in(l) + TILE_IN) * sizeof(uint16_t)) ||
+    size_t            pairs = max_pairs(l), places = max_places(l, has_wide), x_bytes, vocab;
+    size_t            runs = pairs / RUN_PAIRS_MIN + (size_t)l->n_experts;
+    *s                     = (scratch){0};
+    if (!size_mul(&x_bytes, places + GROUP_ROWS, ((size_t)pair_in(l, has_wide) + TILE_IN) * sizeof(uint16_t)) ||
         !size_mul(&vocab, PICK_BLOCKS * sizeof(double), (size_t)l->max_vocab))
         return err_set(e, ERR_UNAVAILABLE, "no memory for steps of %d rows", l->max_rows);
     bool ok = true;
     for (int i = 0; ok && i < X_SLOTS; i++)
-        ok = take_x(b, &s->x[i], i ? (size_t)l->max_rows : pairs, (size_t)(i ? l->max_in : pair_in(l)), e);
-    if (ok && cuda_take(b, &s->order, pairs * sizeof *s->order, what, e) &&
+        ok = take_x(b, &s->x[i], i ? (size_t)l->max_rows : places, (size_t)(i ? l->max_in : pair_in(l, has_wide)), e);
+    if (ok && cuda_take(b, &s->order, places * sizeof *s->order, what, e) &&
         cuda_take(b, &s->run, runs * sizeof *s->run, what, e) && cuda_take(b, &s->scores, vocab, what, e) &&
         cuda_take(b, &s->sample, SAMPLE_ROWS * SAMPLE_ROW_BYTES, what, e) &&
         cuda_take(b, &s->tops, STAGED_ROWS * layout_panels((size_t)l->max_in) * sizeof *s->tops, what, e) &&
@@ -259,7 +276,7 @@ static bool op_queue_new(const ops *o, queue **out, const queue_limits *l, err *
     if (!q) return err_set(e, ERR_UNAVAILABLE, "no memory for a queue");
     cudaSetDevice(b->device);
     *q = (queue){.b = b, .lim = *l, .has_wide = cuda_has_wide()};
-    if (!open_stream(q, e) || !take_scratch(b, &q->s, l, e) ||
+    if (!open_stream(q, e) || !take_scratch(b, &q->s, l, q->has_wide, e) ||
         !cuda_take_raw(b, &q->partial, PARTIAL_BYTES, "the scratch of attention", e)) {
         op_queue_free(q);
         return false;
@@ -275,7 +292,7 @@ static bool op_queue_reserve(queue *q, const queue_limits *l, err *e)
     graph_forget(&q->graphs, on(q));
     forget_made(q);
     if (!memcmp(&all, &q->lim, sizeof all)) return true;
-    if (!take_scratch(q->b, &s, &all, e)) return false;
+    if (!take_scratch(q->b, &s, &all, q->has_wide, e)) return false;
     drop_scratch(q->b, &q->s);
     q->s   = s;
     q->lim = all;
@@ -430,6 +447,7 @@ static cuda_x take_x_slot(queue *q, int slot)
     cuda_x x        = q->s.x[slot];
     q->x[slot].used = ++q->clock;
     x.wide          = q->x[slot].wide;
+    x.tile_bytes    = ((size_t)q->x[slot].a + GROUP_ROWS - 1) / GROUP_ROWS * XTILE_BYTES;
     return x;
 }
 
@@ -452,11 +470,47 @@ static cuda_x prepare_x(queue *q, const weight *w, const float *x, int n_rows, b
 /* Returns where rows that are made now go as f16, because a matrix multiplies them soon; no room: nowhere. */
 static cuda_x room_for_x(queue *q, dev y, int n_rows, int n, bool wide)
 {
-    int max_in = n_rows > q->lim.max_rows ? pair_in(&q->lim) : q->lim.max_in;
+    int max_in = n_rows > q->lim.max_rows ? pair_in(&q->lim, q->has_wide) : q->lim.max_in;
     if (n_rows < 1 || n > max_in || (size_t)n_rows > max_pairs(&q->lim)) return (cuda_x){0};
     int slot   = free_x(q, n_rows);
     q->x[slot] = (made){y.p, (size_t)n_rows * (size_t)n * sizeof(float), n_rows, n, wide, 0};
     return take_x_slot(q, slot);
+}
+
+/* Returns where rows of pairs go that cuda_matmul_wide multiplies, which are in the order of a. */
+static cuda_x room_for_sorted(queue *q, const cuda_matmul_args *a, const void *of, size_t bytes, int n)
+{
+    q->x[0]    = (made){of, bytes, a->n_order, n, true, 0};
+    cuda_x to  = take_x_slot(q, 0);
+    to.order   = a->order;
+    to.n_order = a->n_order;
+    return to;
+}
+
+/* Returns the rows of the pairs of a as f16: n_rows rows, or one for each pair. */
+static cuda_x prepare_pairs(queue *q, const cuda_matmul_args *a, const weight *w, const float *x, bool x_per_slot,
+                            int n_rows, int n_slots)
+{
+    int         n     = x_per_slot ? a->n_pairs : n_rows;
+    size_t      bytes = (size_t)n * (size_t)w->n_in * sizeof *x;
+    const made *m     = &q->x[0];
+    bool        low   = quant_is_float(w->type);
+    if (!a->n_order) return prepare_x(q, w, x, n, false);
+    if (m->of == (const char *)x && m->bytes == bytes && m->a == a->n_order && m->b == w->n_in && m->wide &&
+        (x_per_slot || !low)) {
+        cuda_x same  = take_x_slot(q, 0);
+        same.order   = a->order;
+        same.n_order = a->n_order;
+        return same;
+    }
+    if (x_per_slot) {
+        cuda_x to = room_for_sorted(q, a, x, bytes, w->n_in);
+        note_status(q, "convert", cuda_convert(on(q), to, x, n, w->n_in));
+        return to;
+    }
+    cuda_x from = prepare_x(q, w, x, n_rows, true), to = room_for_sorted(q, a, x, bytes, w->n_in);
+    note_status(q, "sort_rows", cuda_sort_rows(on(q), to, from, n_slots, w->n_in, low));
+    return to;
 }
 
 static cuda_matmul_part matmul_part(const weight *w, dev y)
@@ -548,11 +602,13 @@ static bool op_gate_up(queue *q, dev y, const weight *gate, const weight *up, de
  * them. */
 static cuda_group_args group_args(queue *q, dev id, int n_rows, int n_slots, int n_mats)
 {
-    int n_pairs = n_rows * n_slots, each = run_pairs(n_pairs, n_mats, is_wide(q, n_rows));
+    bool wide    = is_wide(q, n_rows);
+    int  n_pairs = n_rows * n_slots, each = run_pairs(n_pairs, n_mats, wide);
     return (cuda_group_args){.order     = q->s.order,
                              .run       = q->s.run,
                              .n_runs    = n_pairs / each + n_mats,
                              .run_pairs = each,
+                             .n_order   = wide ? (int)sorted_places((size_t)n_pairs, (size_t)n_mats) : 0,
                              .id        = id.p,
                              .n_pairs   = n_pairs,
                              .n_mats    = n_mats};
@@ -577,7 +633,11 @@ static cuda_matmul_args experts_args(queue *q, dev y, const weight *w, bool x_pe
         a.run             = g.run;
         a.run_pairs       = g.run_pairs;
         a.n_runs          = g.n_runs;
-        if (!is_grouped(q, &g)) note_status(q, "group_pairs", cuda_group_pairs(on(q), &g));
+        a.n_order         = g.n_order;
+        if (!is_grouped(q, &g)) {
+            q->x[0] = (made){.used = q->x[0].used}; /* it may be in the order of before */
+            note_status(q, "group_pairs", cuda_group_pairs(on(q), &g));
+        }
     }
     return a;
 }
@@ -586,7 +646,7 @@ static void op_matmul_experts(queue *q, dev y, const weight *w, dev x, bool x_pe
 {
     if (n_rows < 1) return;
     cuda_matmul_args a = experts_args(q, y, w, x_per_slot, id, n_rows, n_slots);
-    a.x                = prepare_x(q, w, x.p, x_per_slot ? a.n_pairs : n_rows, is_wide(q, n_rows));
+    a.x                = prepare_pairs(q, &a, w, x.p, x_per_slot, n_rows, n_slots);
     multiply(q, "matmul_experts", w->type, &a);
     wrote_f32(q, y, a.n_pairs, w->n_out);
 }
@@ -693,18 +753,22 @@ static void op_rope(queue *q, dev x, const step_rows *rows, int n_heads, int hea
                     cuda_rope(on(q), x.p, rows->pos.p, rows->section_pos.p, &v, rows->n_rows, n_heads, head_dim));
 }
 
+/* pairs: the rows are those of pairs that cuda_matmul_wide multiplies next, and are written as f16 alone; NULL: they
+ * are not. */
 static void gate_rows(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n,
-                      act_kind act, bool wide)
+                      act_kind act, bool wide, const cuda_matmul_args *pairs)
 {
     wrote_f32(q, y, n_rows, n);
-    cuda_x to = room_for_x(q, y, n_rows, n, wide);
+    cuda_x to = pairs ? room_for_sorted(q, pairs, y.p, (size_t)n_rows * (size_t)n * sizeof(float), n)
+                      : room_for_x(q, y, n_rows, n, wide);
     if (n_rows > 0)
-        note_status(q, "gated", cuda_gated(on(q), y.p, to, gate.p, gate_stride, up.p, up_stride, n_rows, n, act));
+        note_status(q, "gated",
+                    cuda_gated(on(q), pairs ? NULL : y.p, to, gate.p, gate_stride, up.p, up_stride, n_rows, n, act));
 }
 
 static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
 {
-    gate_rows(q, y, gate, gate_stride, up, up_stride, n_rows, n, act, is_wide(q, n_rows));
+    gate_rows(q, y, gate, gate_stride, up, up_stride, n_rows, n, act, is_wide(q, n_rows), NULL);
 }
 
 static void op_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
@@ -760,14 +824,16 @@ static void experts_inner(queue *q, const expert_rows *e, int n_rows)
     if (!e->gate_up) op_matmul_experts(q, e->act, e->gate, e->x, false, e->id, n_rows, K);
     const weight    *w = e->gate_up ? e->gate_up : e->up;
     cuda_matmul_args a = experts_args(q, e->inner, w, false, e->id, n_rows, K);
-    a.x                = prepare_x(q, w, e->x.p, n_rows, wide);
+    a.x                = prepare_pairs(q, &a, w, e->x.p, false, n_rows, K);
     a.gives            = true;
     multiply(q, "matmul_experts", w->type, &a);
     wrote_f32(q, e->inner, a.n_pairs, w->n_out);
+    const cuda_matmul_args *pairs = wide && e->down->n_mats == w->n_mats ? &a : NULL;
     if (e->gate_up)
-        gate_rows(q, e->act, e->inner, 2 * F, dev_at_f32(e->inner, (size_t)F), 2 * F, n_rows * K, F, e->kind, wide);
+        gate_rows(q, e->act, e->inner, 2 * F, dev_at_f32(e->inner, (size_t)F), 2 * F, n_rows * K, F, e->kind, wide,
+                  pairs);
     else
-        gate_rows(q, e->act, e->act, F, e->inner, F, n_rows * K, F, e->kind, wide);
+        gate_rows(q, e->act, e->act, F, e->inner, F, n_rows * K, F, e->kind, wide, pairs);
 }
 
 /* The experts were chosen before the first kernel of these waited, so the last one may ask for its weights before it
@@ -789,7 +855,7 @@ static void op_experts(queue *q, const expert_rows *e, int n_rows)
     if (one)
         a.rows = e->act.p;
     else
-        a.x = prepare_x(q, e->down, e->act.p, a.n_pairs, is_wide(q, n_rows));
+        a.x = prepare_pairs(q, &a, e->down, e->act.p, true, n_rows, e->n_slots);
     a.settled = true;
     a.sum     = sum ? q->s.sum : NULL;
     a.slot_w  = e->w.p;

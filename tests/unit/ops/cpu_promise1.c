@@ -21,7 +21,7 @@ typedef struct {
 
 static bool bed_open(bed *b, const char *isa, int n_threads)
 {
-    queue_limits lim = {MAX_ROWS, MAX_IN, N_SLOTS, N_EXPERTS, VOCAB, 0, 0};
+    queue_limits lim = {MAX_ROWS, MAX_IN, N_SLOTS, N_EXPERTS, VOCAB, 0, 0, 0};
     err          e;
     *b = (bed){0};
     return cpu_ops_open_isa(&b->o, isa, n_threads, &e) && b->o->queue_new(b->o, &b->q, &lim, &e);
@@ -777,7 +777,7 @@ TEST(cpu_refuses_what_it_cannot_hold)
 TEST(cpu_survives_each_failed_allocation)
 {
     static const float zeros[64];
-    queue_limits       lim = {4, 64, 2, 4, 100, 0, 0};
+    queue_limits       lim = {4, 64, 2, 4, 100, 0, 0, 0};
     weight_src         s   = {QUANT_F32, 8, 8, 1, .data = zeros};
     bed                b;
     CHECK(bed_open(&b, NULL, 1));

@@ -33,7 +33,7 @@ static bool set_up(const char *backend, err *e)
 {
     static const float        data[64] = {1};
     static const weight_src   src      = {QUANT_F32, 8, 4, 2, .data = data};
-    static const queue_limits lim      = {4, 64, 2, 2, 100, 0, 0};
+    static const queue_limits lim      = {4, 64, 2, 2, 100, 0, 0, 0};
 
     ops    *o  = NULL;
     queue  *q  = NULL;
@@ -69,7 +69,7 @@ TEST(each_failed_allocation_of_a_backend_is_an_answer)
 
 /* --- queues that grow --------------------------------------------------------------------------------*/
 enum { SMALL_VOCAB = 20, LARGE_VOCAB = 3000 };
-static const queue_limits small = {2, 64, 1, 2, SMALL_VOCAB, 0, 0};
+static const queue_limits small = {2, 64, 1, 2, SMALL_VOCAB, 0, 0, 0};
 
 /* A step of what the limits promise: the widest matmul of all rows and slots, and a pick with every candidate kept. */
 static void use(rig *g, const queue_limits *l)
@@ -91,11 +91,11 @@ static void use(rig *g, const queue_limits *l)
 
 static void reserved(rig *g)
 {
-    static const queue_limits more[] = {{1, 32, 1, 1, 1, 0, 0},
-                                        {9, 64, 1, 2, 10, 0, 0},
-                                        {3, 512, 1, 2, 20, 0, 0},
-                                        {1, 32, 4, 40, 5, 0, 0},
-                                        {1, 32, 0, 0, LARGE_VOCAB, 0, 0}};
+    static const queue_limits more[] = {{1, 32, 1, 1, 1, 0, 0, 0},
+                                        {9, 64, 1, 2, 10, 0, 0, 0},
+                                        {3, 512, 1, 2, 20, 0, 0, 0},
+                                        {1, 32, 4, 40, 5, 0, 0, 0},
+                                        {1, 32, 0, 0, LARGE_VOCAB, 0, 0, 0}};
 
     test_case   *t    = g->t;
     queue_limits all  = small;
@@ -121,7 +121,7 @@ TEST(queue_holds_the_larger_of_its_limits) { rig_each(t, reserved); }
 /* Each allocation of a reserve fails in turn, and the queue goes on with what it had; then it grows after all. */
 static void not_reserved(rig *g)
 {
-    static const queue_limits large = {16, 1024, 4, 32, LARGE_VOCAB, 0, 0};
+    static const queue_limits large = {16, 1024, 4, 32, LARGE_VOCAB, 0, 0, 0};
 
     test_case *t    = g->t;
     queue     *ours = g->q;

@@ -6,7 +6,7 @@
 
 bool rig_open(rig *g, test_case *t, const char *backend, int n_threads)
 {
-    static const queue_limits lim = {RIG_ROWS, RIG_IN, RIG_SLOTS, RIG_EXPERTS, RIG_VOCAB, 0, 1};
+    static const queue_limits lim = {RIG_ROWS, RIG_IN, RIG_SLOTS, RIG_EXPERTS, RIG_VOCAB, 0, 0, 1};
 
     err e = {0};
     *g    = (rig){.t = t, .rand = 42};

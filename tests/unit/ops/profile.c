@@ -22,7 +22,7 @@ static void count_ops(test_case *t, const char *device)
     ops   *inner     = g.o;
     g.o              = ops_profile(inner);
     err          e   = {0};
-    queue_limits lim = {4, 64, 1, 1, 64, 0, false};
+    queue_limits lim = {4, 64, 1, 1, 64, 0, 0, 0};
     if (CHECK_OK(g.o->queue_new(g.o, &g.q, &lim, &e), e)) {
         dev           x = rig_put_randn(&g, 4 * 64), y = rig_new(&g, 4 * 32 * sizeof(float));
         dev           both = rig_new(&g, 4 * 32 * sizeof(float));
