@@ -78,6 +78,7 @@ static inline int                    multiprocessors() { return 3; }
 static inline void __syncthreads() { emu_sync_block(); }
 static inline void __syncwarp() { emu_sync_warp(0); }
 static inline void __threadfence() {}
+static inline void __threadfence_block() {}
 
 template <typename T> static inline T emu_from(const uint64_t *all, int lane)
 {

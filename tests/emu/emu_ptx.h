@@ -104,6 +104,13 @@ static inline void gate_copy(uint64_t *gate, void *shared, const void *global, i
 {
     emu_put_copy(gate, shared, global, bytes);
 }
+static inline bool elected_lane() { return emu_lane() == 0; }
+
+static inline void wait_for_count(const int *count, int n)
+{
+    while (__shfl_sync(0xffffffffu, *(const volatile int *)count, 0) < n) {}
+}
+
 static inline void gate_wait_block(uint64_t *gate, unsigned phase)
 {
     emu_sync_block();

@@ -127,6 +127,10 @@ cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args 
  * pairs. cuda_has_wide returns whether this program and the current GPU support it. */
 cudaError_t cuda_matmul_wide(cudaStream_t s, quant_type type, const cuda_matmul_args *a);
 bool        cuda_has_wide(void);
+/* The same for matrices without id that have many panels together. cuda_matmul_shares returns whether it supports them
+ * and is faster; cuda_matmul then calls it. */
+cudaError_t cuda_matmul_shared(cudaStream_t s, quant_type type, const cuda_matmul_args *a);
+bool        cuda_matmul_shares(quant_type type, const cuda_matmul_args *a);
 /* Returns whether a paired matmul supports this. */
 bool cuda_matmul_can_pair(quant_type type, int n_tiles, int n_rows);
 enum { STAGED_ROWS = 2 };

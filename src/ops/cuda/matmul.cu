@@ -915,6 +915,7 @@ extern "C" bool cuda_matmul_can_convert(quant_type type, int n_tiles)
 
 extern "C" cudaError_t cuda_matmul(cudaStream_t s, quant_type type, const cuda_matmul_args *a)
 {
+    if (cuda_matmul_shares(type, a)) return cuda_matmul_shared(s, type, a);
     switch (type) {
 #define CASE(T)                                                                                                        \
     case QUANT_##T: launch_type<QUANT_##T>(s, a); break;

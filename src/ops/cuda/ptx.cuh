@@ -164,6 +164,18 @@ static __device__ inline void gate_copy(uint64_t *gate, void *shared, const void
 }
 static __device__ inline void gate_wait_block(uint64_t *gate, unsigned phase) { gate_wait<0>(gate, phase); }
 
+/* Returns true in one lane of a warp, whose lanes all call it. */
+static __device__ inline bool elected_lane()
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t mine;
+    asm volatile("{\n\t.reg .pred p;\n\telect.sync _|p, 0xffffffff;\n\tselp.u32 %0, 1, 0, p;\n\t}" : "=r"(mine));
+    return mine;
+#else
+    return threadIdx.x % 32 == 0;
+#endif
+}
+
 /* Rings of shared memory between warps that fill them and warps that use them (Hopper and later). A gate of a ring
  * passes through phases 0, 1, 0, ...; a phase is complete after `count` arrivals, and after the bytes that ring_expect
  * announced with one of them have come by ring_copy. ring_wait blocks until a phase is complete; before the first one,
@@ -243,6 +255,13 @@ static __device__ inline bool some_any(int id, int threads, bool x)
                  : "r"((int)x), "r"(id), "r"(threads)
                  : "memory");
     return any;
+}
+
+/* Blocks a warp until another one has raised a number in shared memory to at least n. */
+static __device__ inline void wait_for_count(const int *count, int n)
+{
+    while (__shfl_sync(0xffffffffu, *(const volatile int *)count, 0) < n) {}
+    __threadfence_block();
 }
 
 /* Asynchronous copies of 16 bytes by single threads, zeros if `real` is false, in groups that copy_commit ends.

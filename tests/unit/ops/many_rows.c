@@ -30,6 +30,23 @@ static void matmul_in_pieces(rig *g, quant_type type, int n_in, int n_out, int n
     rig_close_weights(g);
 }
 
+/* Multiplies all rows at once, and the first and the last ones again, by twos. */
+static void matmul_by_twos(rig *g, quant_type type, int n_in, int n_out, int n_rows)
+{
+    size_t        in = (size_t)n_in, out = (size_t)n_out, rows = (size_t)n_rows;
+    const weight *w = rig_weight(g, type, n_in, n_out, 1, rig_rand_blocks(g, type, in * out));
+    dev           x = rig_put_randn(g, rows * in), y = rig_new(g, rows * out * sizeof(float));
+    OP(g, matmul, y, w, x, n_rows);
+    float *together = rig_get_f32(g, y, rows * out);
+    for (int r = 0, n; r < n_rows; r += n) {
+        bool near_end = r < 3 || r >= n_rows - 3; /* the others take much time */
+        n             = near_end ? min_int(2, n_rows - r) : n_rows - 3 - r;
+        if (near_end) OP(g, matmul, dev_at_f32(y, (size_t)r * out), w, dev_at_f32(x, (size_t)r * in), n);
+    }
+    SAME_F32(g, rig_get_f32(g, y, rows * out), together, rows * out);
+    rig_close_weights(g);
+}
+
 static void all_types_in_pieces(rig *g)
 {
     static const quant_type types[] = {QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,
@@ -49,6 +66,21 @@ static void sizes_in_pieces(rig *g)
     matmul_in_pieces(g, QUANT_F32, 576, 20, 130);
 }
 TEST(matmul_of_many_rows_equals_each_alone_at_odd_sizes) { rig_each(t, sizes_in_pieces); }
+
+/* Matrices with many panels, which a GPU multiplies by 5 rows and more in another way than by two: each number of
+ * columns, passes over several segments, an odd number of panels. */
+static void many_panels_in_pieces(rig *g)
+{
+    enum { IN = 1792, OUT = 1048, ROWS = 37, LONG_OUT = 12700 };
+    static const quant_type types[] = {QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q8_0, QUANT_Q4_K, QUANT_Q6_K};
+    static const int        rows[]  = {5, 9, ROWS};
+    reserve_rows(g, 64);
+    for (size_t i = 0; i < COUNT(types); i++)
+        for (size_t k = 0; k < COUNT(rows); k++)
+            if (types[i] == QUANT_Q4_0 || k == i % COUNT(rows)) matmul_by_twos(g, types[i], IN, OUT, rows[k]);
+    matmul_by_twos(g, QUANT_Q4_0, 832, LONG_OUT, 10);
+}
+TEST(matmul_of_many_panels_equals_each_row_alone) { rig_each(t, many_panels_in_pieces); }
 
 /* Experts with 300, 70, 40, 20 and 10 pairs, and one with none. */
 static void experts_in_pieces(rig *g)
