@@ -508,8 +508,8 @@ static __device__ inline void weigh_tile(many_state<DIM> &st, const many_weights
     typedef many_cut<DIM> C;
     constexpr int         CHUNKS = C::ELEMS / C::CHUNK, EACH = C::VALUES / C::CHUNK, BEHIND = C::BUFFERS - 1;
     bool                  whole = seen.whole(tile), all = __all_sync(ALL_LANES, sees[0] && sees[1]);
-    bool                  odd[2] = {}; /* by the parity of pieces */
-    int                   place[2];
+    bool                  odd[2]   = {}; /* by the parity of pieces */
+    int                   place[2] = {};
     float                 out[C::BUFFERS][C::CHUNK / 2];
     auto                  block_of = [&](int i) { /* chunk i */
                                  int at = C::HALVES == 2 ? group : i % EACH * C::CHUNK / 64;
