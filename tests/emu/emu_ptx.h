@@ -290,7 +290,7 @@ static inline void emu_do_product(const emu_product &p)
         p.d[x] = (float)(p.add ? p.d[x] + sum : sum);
     }
 }
-static inline wgmma_rows emu_no_rows() { return wgmma_rows(NULL, 0, 0); }
+static inline wgmma_rows emu_no_rows() { return wgmma_rows(NULL, 0); }
 static inline void       emu_put_product(const emu_product &p)
 {
     int thread = (int)threadIdx.x;
