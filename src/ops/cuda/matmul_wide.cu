@@ -299,6 +299,8 @@ static __device__ inline void do_item(wide_reader<T> &r, const wide_item &item, 
                 multiply<T, N>(acc, w[step], low[T == QUANT_F32 ? step : 0], rows.at(step * STEP_BYTES), t || step);
             }
             r.rows.next();
+            /* Not decoded: the next tile is loaded into the registers that products read. */
+            if constexpr (T == QUANT_F16) wgmma_wait<0>(acc);
         }
         wgmma_wait<0>(acc);
         r.free_rows(r.rows.i ? r.rows.i - 1 : wide_cut<T>::STAGES - 1);
