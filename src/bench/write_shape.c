@@ -26,7 +26,8 @@ static const option opts[] = {
      .kind = OPT_STR,
      .dest = &flags.shape.spec.tokenizer,
      .arg  = "PATH",
-     .help = "GGUF file, Hugging Face directory, tokenizer.json, nano or nano-qwen, whose tokenizer and chat template "
+     .help = "GGUF file, Hugging Face directory, tokenizer.json, nano, nano-qwen or nano-vision, whose tokenizer and "
+             "chat template "
              "it gets"},
     OPT_LOGGING,
 };

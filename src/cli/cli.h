@@ -38,10 +38,12 @@ bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
 int cli_threads(int asked);
 /* Checks before the work begins that the directory of `path` can be written. Does not open or create the file. */
 bool cli_check_output(const char *path, err *e);
-/* Replaces "nano" (also NULL) or "nano-qwen" by a path of the built-in model that only this process can open and that
- * stays valid until it ends. Leaves other paths as they are. The functions after it take resolved paths, also those of
- * cli_resolve_drafters, and return a constant or a part of `path`. */
-bool        cli_resolve_model(const char **path, err *e);
+/* Replaces "nano" (also NULL), "nano-qwen" or "nano-vision" by a path of the built-in model that only this process can
+ * open and that stays valid until it ends. Leaves other paths as they are. The functions after it take resolved paths,
+ * also those of cli_resolve_drafters, and return a constant or a part of `path`. */
+bool cli_resolve_model(const char **path, err *e);
+/* Returns the encoder of pictures to open with a resolved model: `given` (--mmproj), else a built-in model's own. */
+const char *cli_encoder(const char *model, const char *given);
 const char *cli_path_name(const char *path); /* in messages: the path, or for a built-in part a name such as nano-mtp */
 const char *cli_id(const char *path);        /* name on a server: the last part of the path, or the built-in part's */
 const char *cli_shown_path(const char *path); /* as the user wrote it: "nano" for nano's parts */
@@ -114,7 +116,8 @@ extern const char *const engine_devices[]; /* names for --device; ends with NULL
      .help = "encoder of pictures for a GGUF model (default: mmproj*.gguf in its directory; none: no pictures)"}
 #define OPT_ENGINE(f)                                                                                                  \
     {.name = "model", .letter = 'm', .kind = OPT_STR, .dest = &(f).path, .arg = "MODEL",                               \
-     .help = "GGUF file, Hugging Face directory, or a built-in small model: nano or nano-qwen (default nano)"},        \
+     .help = "GGUF file, Hugging Face directory, or a built-in small model: nano, nano-qwen or nano-vision "            \
+             "(default nano)"},                                                                                          \
     OPT_THREADS((f).n_threads),                                                                                        \
     OPT_DEVICE((f).device)
 /* clang-format on */

@@ -22,7 +22,7 @@ static const option opts[] = {
      .kind = OPT_STR,
      .dest = &flags.drafter,
      .arg  = "DRAFTER",
-     .help = "drafter: GGUF file, directory, nano or nano-qwen (the DFlash drafter)"},
+     .help = "drafter: GGUF file, directory, nano, nano-qwen or nano-vision (the DFlash drafter)"},
     OPT_IDS(flags.ids),
     OPT_OUTPUT(flags.out),
     {.name = "draft-max",

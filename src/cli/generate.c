@@ -131,7 +131,7 @@ static void set_options(tandem_options *o, generate_flags *f)
     static const tandem_setting alone[] = {{"kv_cap", "1"}, {"default_max_tokens", "16777216"}};
     tandem_options_init(o);
     o->path      = f->engine.path;
-    o->mmproj    = f->engine.mmproj;
+    o->mmproj    = cli_encoder(f->engine.path, f->engine.mmproj);
     o->name      = cli_path_name(f->engine.path);
     o->device    = engine_devices[f->engine.device];
     o->n_threads = cli_threads(f->engine.n_threads);

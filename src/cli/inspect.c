@@ -30,7 +30,7 @@ static const option opts[] = {
     OPT_DEVICE(flags.engine.device),
     OPT_LOGGING,
 };
-static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano|nano-qwen|--devices [FLAGS]",
+static const opt_spec usage = {"inspect", "inspect FILE|DIR|nano|nano-qwen|nano-vision|--devices [FLAGS]",
                                "Shows the contents of a model file or directory, and the memory it needs.", opts,
                                COUNT(opts)};
 

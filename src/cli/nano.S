@@ -13,4 +13,5 @@
     blob nano_mtp, models/nano/mtp.gguf
     blob nano_qwen_target, models/nano-qwen/target.gguf
     blob nano_qwen_dflash, models/nano-qwen/dflash.gguf
+    blob nano_vision_mmproj, models/nano-vision/mmproj.gguf
     .section .note.GNU-stack, "", %progbits

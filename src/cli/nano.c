@@ -13,10 +13,11 @@ PART(nano_dflash);
 PART(nano_mtp);
 PART(nano_qwen_target);
 PART(nano_qwen_dflash);
+PART(nano_vision_mmproj);
 
-enum { TARGET, DFLASH, MTP, PARTS, MODELS = 2 };
+enum { TARGET, DFLASH, MTP, ENCODER, PARTS, MODELS = 3 };
 typedef struct {
-    const char *name, *from, *to; /* without bytes: the target has it inside */
+    const char *name, *from, *to; /* without bytes: the target has it inside; without name: there is none */
     char        path[32];         /* once unpacked */
 } part;
 static part built_in[MODELS][PARTS] = {
@@ -26,6 +27,10 @@ static part built_in[MODELS][PARTS] = {
     {{"nano-qwen", nano_qwen_target, nano_qwen_target_end, ""},
      {"nano-qwen-dflash", nano_qwen_dflash, nano_qwen_dflash_end, ""},
      {"nano-qwen", NULL, NULL, ""}},
+    {{"nano-vision", nano_target, nano_target_end, ""},
+     {"nano-vision-dflash", nano_dflash, nano_dflash_end, ""},
+     {"nano-vision-mtp", nano_mtp, nano_mtp_end, ""},
+     {"nano-vision-mmproj", nano_vision_mmproj, nano_vision_mmproj_end, ""}},
 };
 
 static bool write_all(int fd, const char *p, size_t n)
@@ -70,8 +75,15 @@ bool cli_is_built_in(const char *model) { return parts_of(model); }
 
 bool cli_resolve_model(const char **path, err *e)
 {
-    part *x = parts_of(*path ? *path : "nano");
-    return !x || unpack(&x[TARGET], path, e);
+    part       *x = parts_of(*path ? *path : "nano");
+    const char *encoder;
+    return !x || (unpack(&x[TARGET], path, e) && (!x[ENCODER].name || unpack(&x[ENCODER], &encoder, e)));
+}
+
+const char *cli_encoder(const char *model, const char *given)
+{
+    const part *x = parts_of(model);
+    return !given && x && x[ENCODER].name ? x[ENCODER].path : given;
 }
 
 bool cli_unpack_drafters(const char *model, const char *out[2], err *e)

@@ -44,7 +44,7 @@ static bool open_files(opened_model *m, const engine_options *opt, err *e)
                       .n_threads    = cli_threads(opt->n_threads),
                       .n_ctx        = opt->n_ctx,
                       .text         = opt->text,
-                      .mmproj       = opt->mmproj,
+                      .mmproj       = cli_encoder(opt->path, opt->mmproj),
                       .wrap         = opt->wrap,
                       .progress     = progress_show,
                       .progress_ctx = &bar};

@@ -26,7 +26,7 @@ static void set_options(tandem_options *o, service_flags *f, const service_extra
 {
     tandem_options_init(o);
     o->path      = f->engine.path;
-    o->mmproj    = f->engine.mmproj;
+    o->mmproj    = cli_encoder(f->engine.path, f->engine.mmproj);
     o->name      = x->name;
     o->shown     = cli_shown_path(f->engine.path);
     o->device    = engine_devices[f->engine.device];

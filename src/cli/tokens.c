@@ -14,7 +14,7 @@ static struct {
      .kind   = OPT_STR,                                                                                                \
      .dest   = &flags.path,                                                                                            \
      .arg    = "MODEL",                                                                                                \
-     .help   = "GGUF file, Hugging Face directory, tokenizer.json, nano or nano-qwen (default nano)"},                   \
+     .help   = "GGUF file, Hugging Face directory, tokenizer.json, nano, nano-qwen or nano-vision (default nano)"},      \
     {                                                                                                                  \
         .name = "lines", .kind = OPT_FLAG, .dest = &flags.lines, .help = "one text or list of ids a line"              \
     }
