@@ -67,10 +67,11 @@ class Optimizer:
         self.params, self.warmup, self.falls = [p for _, p in named], warmup, falls
         self.snap, self.matrices, self.exact = snap, [p for p in matrix if p.shape[-1] % 32 == 0], None
 
-    def step(self, n, progress):
+    def step(self, n, progress, check=True):
+        """check: skips the step when a gradient is not finite, which waits for the device"""
         f = min(1, (n + 1) / self.warmup, max(0.0, (1 - progress) / self.falls))
         norm = torch.nn.utils.clip_grad_norm_(self.params, 1.0)
-        if not torch.isfinite(norm):            # one bad batch does not end a run
+        if check and not torch.isfinite(norm):  # one bad batch does not end a run
             for o in self.all: o.zero_grad(set_to_none=True)
             return norm
         if self.exact: self.swap(lambda p, e: p.copy_(e))
