@@ -245,7 +245,7 @@ $(BUILD)/obj/tests/fuzz/fuzz_http_llhttp.o: CFLAGS += -DLLHTTP_STRICT_MODE=1 -is
 # Models, drafters and prompts of the programs that run a model at length.
 SPEC_RIG := $(addprefix $(BUILD)/obj/,tests/spec/rig.o src/bench/oracle.o)
 
-$(BUILD)/rows: $(BUILD)/obj/tests/gpu/rows.o $(SPEC_RIG) $(LIB)
+$(BUILD)/rows $(BUILD)/vision: $(BUILD)/%: $(BUILD)/obj/tests/gpu/%.o $(SPEC_RIG) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -267,7 +267,7 @@ $(EXAMPLES): $(BUILD)/%: examples/%.c include/tandem.h $(STATIC)
 	$(Q)$(CC) $(filter-out -Isrc,$(CFLAGS)) $(LDFLAGS) -o $@ $< $(STATIC) $(LDLIBS)
 
 # The engine with many requests.
-ENGINE   := $(addprefix $(BUILD)/engine_,exact soak paths)
+ENGINE   := $(addprefix $(BUILD)/engine_,exact soak paths pictures)
 $(ENGINE): $(BUILD)/engine_%: $(BUILD)/obj/tests/sched/%.o $(BUILD)/obj/tests/sched/stage.o $(SPEC_RIG) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -326,7 +326,7 @@ EMU_TESTS := matmul joined attention rms_norm rope gated router kv_ embed_ copy_
              scatter logits block_conv buffers queue graph profile weights backend model_golden_dense delta_ qwen_mtp qwen_dflash model_golden_qwen encoder_ops vision_golden_merged vision_golden_without_tower
 GPU := CUDA=1 BUILD=build/gpu OPT=-O2 SSL_LIBS='-l:libssl.a -l:libcrypto.a' \
        MEDIA_LIBS='-l:libpng.a -l:libz.a -l:libjpeg.a -l:libwebpdemux.a -l:libwebp.a -l:libseccomp.a'
-GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem rows spec_exact)
+GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem rows vision spec_exact)
 gpu-programs:
 	$(MAKE) $(GPU) $(GPU_PROGRAMS)
 	strip $(GPU_PROGRAMS)

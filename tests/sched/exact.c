@@ -9,9 +9,9 @@
  *
  * Guesses are looked at too: those that one method makes behind one text are the same whenever it is asked again.
  * In every cell guesses must have been both right and wrong, and rounds must have been met again: a method that silently
- * ran plainly fails. SIZE (1) is how often, 0: a quick look. KV: types of K and V. MODEL: nano (default), nano-qwen, or
- * qwen35-dense or qwen35-moe, whose weights are random: an oracle makes their drafts, and n-grams repeat themselves in one
- * way alone. */
+ * ran plainly fails. SIZE (1) is how often, 0: a quick look. KV: types of K and V. MODEL: nano (default), nano-qwen,
+ * nano-vision, most of whose prompts have a picture, or qwen35-dense or qwen35-moe, whose weights are random: an oracle
+ * makes their drafts, and n-grams repeat themselves in one way alone. */
 #include "stage.h"
 
 #include "base/clock.h"
@@ -184,7 +184,7 @@ static void launch(tandem *t, flight *f, uint64_t *random, int cancel_percent, b
     r.spec.method = (tandem_method)f->method;
     r.priority    = (int)draw(random, 3);
     r.on_token    = on_token;
-    if (tandem_submit(t, &r, &f->job, &e)) return;
+    if (stage_submit(t, &set, &r, &f->job, &e)) return;
     printf("FAILED: submit: %s\n", e.text);
     exit(1);
 }
@@ -219,7 +219,7 @@ static void answer_plainly(void)
         for (int w = 0; w < N_WAYS; w++) {
             request_for(&r, t, &set.prompt[p], w, seed_of(p, w), max_tokens);
             r.spec.method = TANDEM_SPEC_OFF;
-            if (reply_of(&plain[p][w], t, &r, &e) && plain[p][w].result.finish != TANDEM_FINISH_ERROR) {
+            if (reply_of(&plain[p][w], t, &set, &r, &e) && plain[p][w].result.finish != TANDEM_FINISH_ERROR) {
                 stage_learn(r.ids, r.n_ids, plain[p][w].token, (size_t)plain[p][w].n);
                 continue;
             }
@@ -240,7 +240,7 @@ static void answer_alone(tandem *t)
                 f = (flight){.prompt = p, .way = w, .method = m, .cancel_at = -1};
                 request_for(&r, t, &set.prompt[p], w, seed_of(p, w), max_tokens);
                 r.spec.method = (tandem_method)m;
-                if (reply_of(&f.got, t, &r, &e))
+                if (reply_of(&f.got, t, &set, &r, &e))
                     judge(&f, "alone");
                 else
                     count_failure(&f, "alone", e.text);
@@ -310,7 +310,7 @@ static void try_company(int company, int pass, int n_requests)
     drafters[0].n_ctx = sliding ? 192 : 0;
     rounds.salt       = sliding;
     o.max_lanes       = company + 1;
-    int least_rows    = company < 16 ? 16 : company + 1;
+    int least_rows    = stage_picture_rows() + (company < 16 ? 16 : company + 1);
     o.step_tokens     = least_rows + (int)draw(&random, (uint64_t)(257 - least_rows));
     snprintf(stall, sizeof stall, "%d", 1 + (int)draw(&random, 10));
     o.no_prefix   = draw(&random, 3) == 0;

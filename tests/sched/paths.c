@@ -136,7 +136,7 @@ static void run(tandem *t, int k, int method, const tandem_ids *prompt, reply *o
     r.ignore_stop_ids = true;
     rounds.n = rounds.first_drafted = 0;
     rounds.hash                     = 1;
-    if (!reply_of(out, t, &r, &e)) fail("submit", e.text);
+    if (!reply_of(out, t, &set, &r, &e)) fail("submit", e.text);
     if (out->result.finish == TANDEM_FINISH_ERROR) fail("a request", out->result.error.text);
 }
 
@@ -296,7 +296,7 @@ static void fill_cache(tandem *t)
         snprintf(tenant, sizeof tenant, "other %d", i);
         request_for(&r, t, p, 0, 0, 1);
         r.tenant = tenant;
-        if (!reply_of(&got, t, &r, &e)) fail("submit", e.text);
+        if (!reply_of(&got, t, &set, &r, &e)) fail("submit", e.text);
         n += p->n;
     }
 }

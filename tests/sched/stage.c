@@ -2,6 +2,8 @@
 
 #include "base/inside.h"
 #include "base/mem.h"
+#include "media/prompt.h"
+#include "sched/engine.h"
 #include "sched/inside.h"
 #include "spec/inside.h"
 
@@ -45,6 +47,73 @@ static void add_prompt(prompt_set *p, const int32_t *ids, int n)
     memcpy(p->prompt[p->n_prompts - 1].p, ids, (size_t)n * sizeof *ids);
 }
 
+/* --- pictures -------------------------------------------------------------------------------------*/
+enum { TURN = 15, USER = 591, NEWLINE = 281, BOI = 17, EOI = 18, IMAGE = 19, CELL = 48 }; /* tokens of nano */
+
+/* Returns where the first question of a prompt begins: after <|turn>user\n. */
+static size_t question_at(const tandem_ids *p)
+{
+    for (size_t i = 2; i < p->n; i++)
+        if (p->p[i - 2] == TURN && p->p[i - 1] == USER && p->p[i] == NEWLINE) return i + 1;
+    return 1;
+}
+
+/* Up to three squares on a light ground, as nano-vision knows them. Their colors differ. */
+static void paint(picture *x, uint64_t seed)
+{
+    static const uint8_t colors[][3] = {{220, 40, 40}, {40, 80, 220}, {40, 160, 60}, {245, 140, 30}, {20, 20, 20}};
+    uint64_t             state = seed * 7919 + 13, n = 1 + draw(&state, 3), ground = 205 + draw(&state, 51);
+    memset(x->rgb, (int)ground, picture_bytes(x));
+    for (uint64_t k = 0; k < n; k++) { /* each in its third of the width */
+        uint64_t       w = (uint64_t)x->width, h = (uint64_t)x->height, side = w / 8 + draw(&state, w / 6);
+        uint64_t       x0 = k * w / 3 + draw(&state, w / 3 - side), y0 = draw(&state, h - side);
+        const uint8_t *rgb = colors[(seed + k) % COUNT(colors)];
+        for (uint64_t y = y0; y < y0 + side; y++)
+            for (uint64_t i = x0; i < x0 + side; i++) memcpy(x->rgb + (y * w + i) * 3, rgb, 3);
+    }
+}
+
+media_prompt *stage_add_picture(tandem_ids *prompt, arena *mem, int n, uint64_t seed)
+{
+    size_t     at = question_at(prompt), n_soft = (size_t)(n * n);
+    media_span x   = {.first = (int32_t)at + 1, .n = n * n, .width = n * CELL, .height = n * CELL};
+    err        e   = {0};
+    int32_t   *ids = arena_new_n(mem, int32_t, n_soft + 2 + prompt->n);
+    if (!picture_new(&x.frames[0], x.width, x.height, &e)) fail("a picture", &(tandem_error){0});
+    paint(&x.frames[0], seed);
+    memcpy(ids, prompt->p, at * sizeof *ids);
+    ids[at] = BOI;
+    for (size_t i = 0; i < n_soft; i++) ids[at + 1 + i] = IMAGE;
+    ids[at + 1 + n_soft] = EOI;
+    memcpy(ids + at + 2 + n_soft, prompt->p + at, (prompt->n - at) * sizeof *ids);
+    prompt->p = ids;
+    prompt->n += n_soft + 2;
+    return media_prompt_new(&x, 1);
+}
+
+static bool has_pictures(void) { return stage_model && !strcmp(stage_model->name, "nano-vision"); }
+
+static const int side[] = {1, 3, 5, 8};
+int              stage_picture_rows(void) { return has_pictures() ? 8 * 8 : 0; }
+
+static void add_pictures(prompt_set *p)
+{
+    for (int i = 0; i < p->n_prompts; i++)
+        if (i % 3 != 2)
+            p->media[i] = stage_add_picture(&p->prompt[i], &p->texts.mem, side[i % (int)COUNT(side)], (uint64_t)i / 2);
+}
+
+bool stage_submit(tandem *t, const prompt_set *p, const tandem_request *r, tandem_job **out, tandem_error *e)
+{
+    err why = {0};
+    int i   = 0;
+    while (i < p->n_prompts && p->prompt[i].p != r->ids) i++;
+    if (i == p->n_prompts || !p->media[i]) return tandem_submit(t, r, out, e);
+    if (engine_submit(t, r, p->media[i], NULL, out, &why)) return true;
+    snprintf(e->text, sizeof e->text, "%s", why.text);
+    return false;
+}
+
 /* Conversations one after the other, of different lengths; the first of them are the same in all. */
 static void add_long(prompt_set *p, int i)
 {
@@ -75,10 +144,12 @@ void prompts_open(prompt_set *p, int n_short, int n_long)
     }
     p->n_short = p->n_prompts;
     for (int i = 0; i < n_long; i++) add_long(p, i);
+    if (has_pictures()) add_pictures(p);
 }
 
 void prompts_close(prompt_set *p)
 {
+    for (int i = 0; i < p->n_prompts; i++) media_prompt_drop(p->media[i]);
     mem_free(p->texts.samples);
     arena_deinit(&p->texts.mem);
 }
@@ -120,8 +191,9 @@ void stage_options(tandem_options *o, prompt_set *p, tandem_drafter drafters[2])
     drafters[1]   = (tandem_drafter){.path = rig_path(m->drafters[1], p->path[2])};
     o->drafters   = drafters;
     o->n_drafters = 2;
-    o->n_ctx      = 1536;
-    o->device     = "cpu";
+    if (has_pictures()) o->mmproj = rig_path("models/nano-vision/mmproj.gguf", p->path[3]);
+    o->n_ctx  = 1536;
+    o->device = "cpu";
 }
 
 void need_set(tandem *t, const char *name, const char *value)
@@ -191,11 +263,11 @@ void reply_rest(reply *to, tandem_job *j)
     tandem_release(j);
 }
 
-bool reply_of(reply *to, tandem *t, const tandem_request *r, tandem_error *e)
+bool reply_of(reply *to, tandem *t, const prompt_set *p, const tandem_request *r, tandem_error *e)
 {
     tandem_job *j;
     to->n = 0;
-    if (!tandem_submit(t, r, &j, e)) return false;
+    if (!stage_submit(t, p, r, &j, e)) return false;
     reply_rest(to, j);
     return true;
 }

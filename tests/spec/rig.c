@@ -27,6 +27,7 @@ const char *rig_path(const char *path, char out[4096])
 /* --- models ---------------------------------------------------------------------------------------*/
 static const rig_model models[] = {
     {"nano", "models/nano/target.gguf", {"models/nano/dflash.gguf", "models/nano/mtp.gguf"}, RIG_SAMPLES, false},
+    {"nano-vision", "models/nano/target.gguf", {"models/nano/dflash.gguf", "models/nano/mtp.gguf"}, RIG_SAMPLES, false},
     {"nano-qwen",
      "models/nano-qwen/target.gguf",
      {"models/nano-qwen/dflash.gguf", "models/nano-qwen/target.gguf"},
