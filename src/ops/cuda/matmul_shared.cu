@@ -267,7 +267,8 @@ static __global__ void __launch_bounds__((shared_shape<T, COLS>::WARPS + 1) * WA
     let_next_start();
     item.start(plan, from, to, warp);
     if (brings) {
-        if (lane < ROW_STAGES) ring_init(&state.full[lane], 1), ring_init(&state.empty[lane], S::WARPS), ring_init_done();
+        if (lane < ROW_STAGES)
+            ring_init(&state.full[lane], 1), ring_init(&state.empty[lane], S::WARPS), ring_init_done();
         for (int i = lane; i < MOST_COUPLES; i += WARP) state.added[i] = 0;
     } else {
         ring.slots = (char *)shared_room + warp * S::WARP_BYTES;
