@@ -56,11 +56,9 @@ size_t              pack_bytes(const pack *p);
 
 /* Reads and checks the header; overwrites *p. No section is loaded. */
 bool pack_open(pack *p, int fd, err *e);
-/* Loads and checks a section. ERR_UNAVAILABLE: no memory. */
-bool pack_load(pack *p, int fd, int section, err *e);
 
 struct pool;
-/* Loads and checks the sections that are marked, by the threads of the pool. Errors as pack_load. */
+/* Loads and checks the sections that are marked, by the threads of the pool. ERR_UNAVAILABLE: no memory. */
 bool pack_load_many(pack *p, int fd, const bool wanted[PACK_MAX_SECTIONS], struct pool *threads, err *e);
 
 /* Writes the pack to a temporary file in the directory, with mode 0600, syncs it, renames it to `name` and syncs the

@@ -1,7 +1,7 @@
 /* A file of stored K/V: it is refused with a sentence, or all that it contains is as the header says. An input whose
  * first byte is not that of the magic number is tested with its checksums repaired, so that the code after them is
  * reached. */
-#include "store/pack.h"
+#include "store/inside.h"
 
 #include "kv/image.h"
 
