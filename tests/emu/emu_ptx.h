@@ -23,7 +23,6 @@ static inline uint32_t h2_fma(uint32_t a, uint32_t b, uint32_t c)
 static inline uint32_t pick_bits(uint32_t v, uint32_t mask, uint32_t bits) { return (v & mask) | bits; }
 static inline void     keep_order() {}
 static inline uint32_t in_register(uint32_t v) { return v; }
-static inline uint32_t in_own_register(uint32_t v) { return v; }
 static inline uint32_t h2_from_f32(float low, float high) { return emu_pair(low, high); }
 
 /* The inputs of a step in the order of the fragments: those of lane c are 2 c, 2 c + 1, 2 c + 8 and 2 c + 9. Their order

@@ -296,9 +296,6 @@ static __device__ inline void do_item(wide_reader<T> &r, const wide_item &item, 
                 wgmma_wait<PENDING>(acc); /* the last products with these registers are done */
                 if (step == PENDING && t) r.free_rows(before);
                 decode_step<T>(w[step], low[T == QUANT_F32 ? step : 0], k, step, up, h2_1024);
-                if constexpr (T == QUANT_F16) /* not decoded: w would be the registers of the next tile */
-#pragma unroll
-                    for (int i = 0; i < 4; i++) w[step][i] = in_own_register(w[step][i]);
                 multiply<T, N>(acc, w[step], low[T == QUANT_F32 ? step : 0], rows.at(step * STEP_BYTES), t || step);
             }
             r.rows.next();

@@ -61,14 +61,6 @@ static __device__ inline uint32_t in_register(uint32_t v)
     return v;
 }
 
-/* Returns v in a register of its own: a product that is under way may read it while v is loaded anew. */
-static __device__ inline uint32_t in_own_register(uint32_t v)
-{
-    uint32_t d;
-    asm volatile("mov.b32 %0, %1;" : "=r"(d) : "r"(v));
-    return d;
-}
-
 /* Keeps the compiler from moving accesses to memory across it. */
 static __device__ inline void keep_order() { asm volatile("" ::: "memory"); }
 
