@@ -4,6 +4,7 @@
 #include "ops/cuda/backend.h"
 #include "ops/cuda/graph.h"
 #include "ops/cuda/layout.h"
+#include "ops/cuda/scratch.h"
 
 #include <assert.h>
 #include <string.h>
@@ -16,24 +17,8 @@ enum {
     LANDING_BYTES = 256 << 10, /* downloads land here, pinned, and go on to their place at the next sync */
     MAX_LANDED    = 64,
     PARTIAL_BYTES = 256 << 20, /* scratch for attention's tiles, see below */
-    SPARSE_BYTES  = 64 << 20,  /* scratch for the choice of pages of sparse attention, at least */
     SPLIT_HEADS   = 512, /* (row, head) pairs below this leave multiprocessors idle: their tiles go side by side */
 };
-
-enum { X_SLOTS = 7 };
-
-/* Scratch that grows with the limits. */
-typedef struct {
-    cuda_x    x[X_SLOTS]; /* the first [max_places()][pair_in()], the others [max_rows][max_in] */
-    int32_t  *order;      /* [max_places()]: pairs by expert */
-    cuda_run *run;        /* [max_runs] */
-    char     *argmax;     /* [max_rows][ARGMAX_SLICES][ARGMAX_BYTES] */
-    double   *scores;     /* [PICK_BLOCKS][max_vocab] */
-    char     *sample;     /* [SAMPLE_ROWS][SAMPLE_ROW_BYTES] */
-    uint32_t *tops;       /* [STAGED_ROWS][layout_panels(max_in)]: largest magnitudes of rows that a gate left */
-    char     *sparse;     /* bits and bounds of pages; NULL: attention is dense */
-    float    *sum;        /* [max_in]: the outputs of one row's experts, added up */
-} scratch;
 
 /* Describes what scratch holds, so that it is not computed twice: the f16 form of rows that several matrices multiply,
  * the order of pairs that several stacks of experts share. The source's address is the key; `wrote` invalidates it. */
@@ -131,31 +116,6 @@ static bool is_made(made *m, const void *of, size_t bytes, int a, int b)
     return same;
 }
 
-static size_t max_pairs(const queue_limits *l)
-{
-    return (size_t)l->max_rows * (size_t)(l->max_expert_slots > 1 ? l->max_expert_slots : 1);
-}
-
-/* Returns how many places n pairs take at most that are sorted for cuda_matmul_wide. */
-static size_t sorted_places(size_t n_pairs, size_t n_mats)
-{
-    size_t n = n_pairs + (GROUP_ROWS - 1) * (n_mats < n_pairs ? n_mats : n_pairs);
-    return (n + GROUP_ROWS - 1) / GROUP_ROWS * GROUP_ROWS;
-}
-
-static size_t max_places(const queue_limits *l, bool has_wide)
-{
-    size_t n = max_pairs(l);
-    return has_wide && l->n_experts ? sorted_places(n, (size_t)l->n_experts) : n;
-}
-
-/* Returns the widest input of which each pair has its own row, or a copy of it. */
-static int pair_in(const queue_limits *l, bool has_wide)
-{
-    int own = l->max_expert_in ? l->max_expert_in : l->max_in, copy = l->max_expert_x ? l->max_expert_x : l->max_in;
-    return has_wide && l->n_experts && copy > own ? copy : own;
-}
-
 /* Returns how many pairs share a pass over a matrix, by how many it has on average. */
 static int run_pairs(int n_pairs, int n_mats, bool wide)
 {
@@ -168,70 +128,12 @@ static int run_pairs(int n_pairs, int n_mats, bool wide)
 /* Returns whether a step of n_rows rows has them in the wide layout. */
 static bool is_wide(const queue *q, int n_rows) { return q->has_wide && n_rows >= WIDE_ROWS; }
 
-static void drop_scratch(const backend *b, scratch *s)
-{
-    for (int i = 0; i < X_SLOTS; i++) {
-        cuda_drop(b, s->x[i].high);
-        cuda_drop(b, s->x[i].low);
-        cuda_drop(b, s->x[i].scale);
-    }
-    cuda_drop(b, s->order);
-    cuda_drop(b, s->run);
-    cuda_drop(b, s->argmax);
-    cuda_drop(b, s->scores);
-    cuda_drop(b, s->sample);
-    cuda_drop(b, s->sum);
-    cuda_drop(b, s->tops);
-    cuda_drop(b, s->sparse);
-    *s = (scratch){0};
-}
-
-static bool take_x(const backend *b, cuda_x *x, size_t n_rows, size_t n_in, err *e)
-{
-    static const char what[] = "the rows of steps";
-    size_t            bytes  = layout_x_bytes(n_rows, n_in);
-    return cuda_take(b, &x->high, bytes, what, e) && cuda_take(b, &x->low, bytes, what, e) &&
-           cuda_take(b, &x->scale, n_rows * sizeof *x->scale, what, e);
-}
-
-/* Returns the scratch for the choice of pages: a float for each head and page of a row, and fewer bytes than these for
- * the bits of pages. */
-static size_t sparse_bytes(const queue_limits *l)
-{
-    size_t row = l->sparse < SIZE_MAX / 5 ? l->sparse * 5 : SIZE_MAX;
-    return row > SPARSE_BYTES ? row : SPARSE_BYTES;
-}
-
-static bool take_scratch(const backend *b, scratch *s, const queue_limits *l, bool has_wide, err *e)
-{
-    static const char what[] = "the scratch of steps";
-    size_t            pairs = max_pairs(l), places = max_places(l, has_wide), x_bytes, vocab;
-    size_t            runs = pairs / RUN_PAIRS_MIN + (size_t)l->n_experts;
-    *s                     = (scratch){0};
-    if (!size_mul(&x_bytes, places + GROUP_ROWS, ((size_t)pair_in(l, has_wide) + TILE_IN) * sizeof(uint16_t)) ||
-        !size_mul(&vocab, PICK_BLOCKS * sizeof(double), (size_t)l->max_vocab))
-        return err_set(e, ERR_UNAVAILABLE, "no memory for steps of %d rows", l->max_rows);
-    bool ok = true;
-    for (int i = 0; ok && i < X_SLOTS; i++)
-        ok = take_x(b, &s->x[i], i ? (size_t)l->max_rows : places, (size_t)(i ? l->max_in : pair_in(l, has_wide)), e);
-    if (ok && cuda_take(b, &s->order, places * sizeof *s->order, what, e) &&
-        cuda_take(b, &s->run, runs * sizeof *s->run, what, e) && cuda_take(b, &s->scores, vocab, what, e) &&
-        cuda_take(b, &s->sample, SAMPLE_ROWS * SAMPLE_ROW_BYTES, what, e) &&
-        cuda_take(b, &s->tops, STAGED_ROWS * layout_panels((size_t)l->max_in) * sizeof *s->tops, what, e) &&
-        cuda_take(b, &s->sum, (size_t)l->max_in * sizeof *s->sum, what, e) &&
-        cuda_take(b, &s->argmax, (size_t)l->max_rows * ARGMAX_SLICES * ARGMAX_BYTES, what, e) &&
-        (!l->sparse || cuda_take(b, &s->sparse, sparse_bytes(l), what, e)))
-        return true;
-    drop_scratch(b, s);
-    return false;
-}
-
 static void op_queue_free(queue *q)
 {
     if (!q) return;
     cudaSetDevice(q->b->device);
     if (q->stream) graph_forget(&q->graphs, q->stream);
-    drop_scratch(q->b, &q->s);
+    scratch_drop(q->b, &q->s);
     cuda_drop(q->b, q->partial);
     if (q->ring) cudaFreeHost(q->ring);
     if (q->landing) cudaFreeHost(q->landing);
@@ -276,7 +178,7 @@ static bool op_queue_new(const ops *o, queue **out, const queue_limits *l, err *
     if (!q) return err_set(e, ERR_UNAVAILABLE, "no memory for a queue");
     cudaSetDevice(b->device);
     *q = (queue){.b = b, .lim = *l, .has_wide = cuda_has_wide()};
-    if (!open_stream(q, e) || !take_scratch(b, &q->s, l, q->has_wide, e) ||
+    if (!open_stream(q, e) || !scratch_take(b, &q->s, l, q->has_wide, e) ||
         !cuda_take_raw(b, &q->partial, PARTIAL_BYTES, "the scratch of attention", e)) {
         op_queue_free(q);
         return false;
@@ -292,8 +194,8 @@ static bool op_queue_reserve(queue *q, const queue_limits *l, err *e)
     graph_forget(&q->graphs, on(q));
     forget_made(q);
     if (!memcmp(&all, &q->lim, sizeof all)) return true;
-    if (!take_scratch(q->b, &s, &all, q->has_wide, e)) return false;
-    drop_scratch(q->b, &q->s);
+    if (!scratch_take(q->b, &s, &all, q->has_wide, e)) return false;
+    scratch_drop(q->b, &q->s);
     q->s   = s;
     q->lim = all;
     return true;
@@ -470,8 +372,8 @@ static cuda_x prepare_x(queue *q, const weight *w, const float *x, int n_rows, b
 /* Returns where rows that are made now go as f16, because a matrix multiplies them soon; no room: nowhere. */
 static cuda_x room_for_x(queue *q, dev y, int n_rows, int n, bool wide)
 {
-    int max_in = n_rows > q->lim.max_rows ? pair_in(&q->lim, q->has_wide) : q->lim.max_in;
-    if (n_rows < 1 || n > max_in || (size_t)n_rows > max_pairs(&q->lim)) return (cuda_x){0};
+    int max_in = n_rows > q->lim.max_rows ? scratch_pair_in(&q->lim, q->has_wide) : q->lim.max_in;
+    if (n_rows < 1 || n > max_in || (size_t)n_rows > scratch_pairs(&q->lim)) return (cuda_x){0};
     int slot   = free_x(q, n_rows);
     q->x[slot] = (made){y.p, (size_t)n_rows * (size_t)n * sizeof(float), n_rows, n, wide, 0};
     return take_x_slot(q, slot);
@@ -608,7 +510,7 @@ static cuda_group_args group_args(queue *q, dev id, int n_rows, int n_slots, int
                              .run       = q->s.run,
                              .n_runs    = n_pairs / each + n_mats,
                              .run_pairs = each,
-                             .n_order   = wide ? (int)sorted_places((size_t)n_pairs, (size_t)n_mats) : 0,
+                             .n_order   = wide ? (int)scratch_places((size_t)n_pairs, (size_t)n_mats) : 0,
                              .id        = id.p,
                              .n_pairs   = n_pairs,
                              .n_mats    = n_mats};
@@ -990,7 +892,7 @@ static void plan_sparse(const queue *q, cuda_attention_args *a, const kv_class *
     a->n_pages     = (seen + KV_PAGE - 1) / KV_PAGE;
     a->kept_stride = (a->n_pages + 31) / 32;
     size_t words = (size_t)c->n_kv_heads * (size_t)a->kept_stride, bounds = (size_t)a->n_heads * (size_t)a->n_pages;
-    size_t rows = sparse_bytes(&q->lim) / ((words + bounds) * sizeof(float));
+    size_t rows = scratch_sparse_bytes(&q->lim) / ((words + bounds) * sizeof(float));
     assert(rows > 0 && q->s.sparse);
     a->kept_rows = rows < (size_t)a->n_rows ? (int)rows : a->n_rows;
     a->kept      = (uint32_t *)(void *)q->s.sparse;
