@@ -104,6 +104,10 @@ static inline void gate_copy(uint64_t *gate, void *shared, const void *global, i
 {
     emu_put_copy(gate, shared, global, bytes);
 }
+static inline void gate_copy_once(uint64_t *gate, void *shared, const void *global, int bytes)
+{
+    gate_copy(gate, shared, global, bytes);
+}
 static inline bool elected_lane() { return emu_lane() == 0; }
 
 static inline void wait_for_count(const int *count, int n)

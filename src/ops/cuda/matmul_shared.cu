@@ -125,9 +125,9 @@ template <quant_type T, int COLS> struct couple_ring {
             gate_announce(&gates[to], COUPLE * (n * S::TILE + supers));
 #pragma unroll
             for (int p = 0; p < COUPLE; p++) {
-                gate_copy(&gates[to], room + p * S::PANEL, tiles + p * next, n * S::TILE);
+                gate_copy_once(&gates[to], room + p * S::PANEL, tiles + p * next, n * S::TILE);
                 if constexpr (S::D > 0)
-                    gate_copy(&gates[to], room + p * S::PANEL + S::C * S::TILE, scales + p * next, supers);
+                    gate_copy_once(&gates[to], room + p * S::PANEL + S::C * S::TILE, scales + p * next, supers);
             }
         }
         from += n;

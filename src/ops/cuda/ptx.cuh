@@ -74,12 +74,35 @@ static __device__ inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Asynchronous copies by a warp to shared memory, in order. A gate counts the bytes of one copy at a time. All lanes
- * call gate_expect with the size of the copy, then gate_piece for each of its pieces. gate_wait blocks until the copy
- * with this `phase` (0, 1, 0, ... in turn) is complete. Before Hopper the lanes copy and gates are not used: a
- * gate_commit follows each copy (and each skipped one), and gate_wait blocks until at most PENDING later copies are
- * incomplete. Addresses and lengths are multiples of 16. Call __syncwarp before a slot is filled again. */
 static __device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+/* Starts a bulk copy to shared memory that counts its bytes on a gate (Hopper and later). ONCE: nobody reads these bytes
+ * of memory again soon, so the second cache keeps others instead: rows, lists and the code of kernels, which weights
+ * would drive out. */
+#if __CUDA_ARCH__ >= 900
+template <bool ONCE>
+static __device__ inline void start_bulk_copy(uint64_t *gate, void *shared, const void *global, int bytes)
+{
+    uint32_t to = shared_address(shared), on = shared_address(gate);
+    if constexpr (ONCE)
+        asm volatile("{\n\t.reg .b64 first;\n\tcreatepolicy.fractional.L2::evict_first.b64 first, 1.0;\n\t"
+                     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                     "[%0], [%1], %2, [%3], first;\n\t}" ::"r"(to),
+                     "l"(global), "r"(bytes), "r"(on)
+                     : "memory");
+    else
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+            "l"(global), "r"(bytes), "r"(on)
+            : "memory");
+}
+#endif
+
+/* Asynchronous copies by a warp to shared memory, in order. A gate counts the bytes of one copy at a time. All lanes
+ * call gate_expect with the size of the copy, then gate_piece for each of its pieces, which are of what is read once.
+ * gate_wait blocks until the copy with this `phase` (0, 1, 0, ... in turn) is complete. Before Hopper the lanes copy and
+ * gates are not used: a gate_commit follows each copy (and each skipped one), and gate_wait blocks until at most PENDING
+ * later copies are incomplete. Addresses and lengths are multiples of 16. Call __syncwarp before a slot is filled again. */
 
 /* Initialises a gate. Called by one lane; a __syncwarp must follow. */
 static __device__ inline void gate_init(uint64_t *gate)
@@ -105,11 +128,7 @@ static __device__ inline void gate_expect(uint64_t *gate, int bytes)
 static __device__ inline void gate_piece(uint64_t *gate, void *shared, const void *global, int bytes)
 {
 #if __CUDA_ARCH__ >= 900
-    if (threadIdx.x % 32 == 0)
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         shared_address(shared)),
-                     "l"(global), "r"(bytes), "r"(shared_address(gate))
-                     : "memory");
+    if (threadIdx.x % 32 == 0) start_bulk_copy<true>(gate, shared, global, bytes);
 #else
     (void)gate;
     for (int i = (threadIdx.x % 32) * 16; i < bytes; i += 512)
@@ -140,8 +159,8 @@ template <int PENDING> static __device__ inline void gate_wait(uint64_t *gate, u
 }
 
 /* Bulk copies for which all threads of a block wait; Hopper and later only. One thread announces the bytes of the next
- * copy of a gate, single threads start pieces of it in any order, and all threads wait for copy number `phase`, 0, 1,
- * 0, ... A barrier follows gate_init. */
+ * copy of a gate, single threads start pieces of it in any order (gate_copy_once: of what is read once), and all threads
+ * wait for copy number `phase`, 0, 1, 0, ... A barrier follows gate_init. */
 static __device__ inline void gate_announce(uint64_t *gate, int bytes)
 {
 #if __CUDA_ARCH__ >= 900
@@ -154,10 +173,15 @@ static __device__ inline void gate_announce(uint64_t *gate, int bytes)
 static __device__ inline void gate_copy(uint64_t *gate, void *shared, const void *global, int bytes)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(shared)),
-                 "l"(global), "r"(bytes), "r"(shared_address(gate))
-                 : "memory");
+    start_bulk_copy<false>(gate, shared, global, bytes);
+#else
+    (void)gate, (void)shared, (void)global, (void)bytes;
+#endif
+}
+static __device__ inline void gate_copy_once(uint64_t *gate, void *shared, const void *global, int bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    start_bulk_copy<true>(gate, shared, global, bytes);
 #else
     (void)gate, (void)shared, (void)global, (void)bytes;
 #endif
