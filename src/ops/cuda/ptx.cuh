@@ -76,9 +76,9 @@ static __device__ inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4],
 
 static __device__ inline uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-/* Starts a bulk copy to shared memory that counts its bytes on a gate (Hopper and later). ONCE: nobody reads these bytes
- * of memory again soon, so the second cache keeps others instead: rows, lists and the code of kernels, which weights
- * would drive out. */
+/* Starts a bulk copy to shared memory that counts its bytes on a gate (Hopper and later). ONCE: nobody reads these
+ * bytes of memory again soon, so the second cache keeps others instead: rows, lists and the code of kernels, which
+ * weights would drive out. */
 #if __CUDA_ARCH__ >= 900
 template <bool ONCE>
 static __device__ inline void start_bulk_copy(uint64_t *gate, void *shared, const void *global, int bytes)
@@ -100,9 +100,10 @@ static __device__ inline void start_bulk_copy(uint64_t *gate, void *shared, cons
 
 /* Asynchronous copies by a warp to shared memory, in order. A gate counts the bytes of one copy at a time. All lanes
  * call gate_expect with the size of the copy, then gate_piece for each of its pieces, which are of what is read once.
- * gate_wait blocks until the copy with this `phase` (0, 1, 0, ... in turn) is complete. Before Hopper the lanes copy and
- * gates are not used: a gate_commit follows each copy (and each skipped one), and gate_wait blocks until at most PENDING
- * later copies are incomplete. Addresses and lengths are multiples of 16. Call __syncwarp before a slot is filled again. */
+ * gate_wait blocks until the copy with this `phase` (0, 1, 0, ... in turn) is complete. Before Hopper the lanes copy
+ * and gates are not used: a gate_commit follows each copy (and each skipped one), and gate_wait blocks until at most
+ * PENDING later copies are incomplete. Addresses and lengths are multiples of 16. Call __syncwarp before a slot is
+ * filled again. */
 
 /* Initialises a gate. Called by one lane; a __syncwarp must follow. */
 static __device__ inline void gate_init(uint64_t *gate)
@@ -159,8 +160,8 @@ template <int PENDING> static __device__ inline void gate_wait(uint64_t *gate, u
 }
 
 /* Bulk copies for which all threads of a block wait; Hopper and later only. One thread announces the bytes of the next
- * copy of a gate, single threads start pieces of it in any order (gate_copy_once: of what is read once), and all threads
- * wait for copy number `phase`, 0, 1, 0, ... A barrier follows gate_init. */
+ * copy of a gate, single threads start pieces of it in any order (gate_copy_once: of what is read once), and all
+ * threads wait for copy number `phase`, 0, 1, 0, ... A barrier follows gate_init. */
 static __device__ inline void gate_announce(uint64_t *gate, int bytes)
 {
 #if __CUDA_ARCH__ >= 900
