@@ -187,6 +187,11 @@ $(BUILD)/obj/src/spec/image.o: CFLAGS += -DTANDEM_ARITHMETIC='"$(ARITHMETIC)"'
 $(BUILD)/obj/src/spec/image.o: $(BUILD)/arithmetic.is
 $(BUILD)/arithmetic.is: FORCE
 	@mkdir -p $(@D); echo '$(ARITHMETIC)' | cmp -s - $@ || echo '$(ARITHMETIC)' > $@
+# The reader of videos is compiled again when FFmpeg's headers are installed or removed.
+FFMPEG    := $(sort $(wildcard $(foreach d,/usr/include /usr/include/*-linux-gnu /usr/local/include,$(d)/libavformat/avformat.h $(d)/libswscale/swscale.h)))
+$(BUILD)/obj/src/decode/video.o: $(BUILD)/ffmpeg.is
+$(BUILD)/ffmpeg.is: FORCE
+	@mkdir -p $(@D); echo '$(FFMPEG)' | cmp -s - $@ || echo '$(FFMPEG)' > $@
 # Results of benchmarks name the commit; a + follows where tracked files were changed.
 COMMIT    := $(shell git describe --always --exclude='*' --abbrev=12 --dirty=+ 2>/dev/null || echo unknown)
 $(BUILD)/obj/src/bench/provenance.o: CFLAGS += -DTANDEM_COMMIT='"$(COMMIT)"'
@@ -430,12 +435,12 @@ $(BUILD)/peer/35b-a3b-%.gguf: | $(BUILD)/tandem
 	$(BUILD)/tandem bench shape --shape 35b-a3b --layers 6 --quant $* -o $@
 
 # --- set-up ------------------------------------------------------------------------------------
-DEPS_BUILD := gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libseccomp-dev
+DEPS_BUILD := gcc libc6-dev libssl-dev libsqlite3-dev libxxhash-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libseccomp-dev \
+              libavformat-dev libavcodec-dev libswscale-dev
 deps-run:
 	@tools/install_deps $(DEPS_BUILD)
 
-DEPS_TEST := $(DEPS_BUILD) libavformat-dev libavcodec-dev libswscale-dev pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl \
-             python3 xz-utils
+DEPS_TEST := $(DEPS_BUILD) pkg-config clang-format-14 libjansson-dev node-llhttp nodejs npm curl python3 xz-utils
 deps-test:
 	@tools/install_deps $(DEPS_TEST)
 deps-test-all:
