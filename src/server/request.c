@@ -669,6 +669,18 @@ static bool read_options(server_request *r, const tandem *t, str key, server_err
     return request_is_text(r) || read_chat(r, t, why);
 }
 
+/* Returns the name of the class of the request: acceptance statistics are kept by class. It depends on fields of the
+ * request only, never on the words of its prompt. */
+static const char *class_of(const server_request *r)
+{
+    static const char *const names[] = {
+        "chat",         "chat, thinking",         "chat, tools",         "chat, tools, thinking",
+        "chat, format", "chat, format, thinking", "chat, format, tools", "chat, format, tools, thinking"};
+    bool format = r->ask.grammar.kind != TANDEM_GRAMMAR_NONE;
+    if (!r->chat) return format ? "text, format" : "text";
+    return names[4 * format + 2 * (r->chat->n_tools > 0) + r->thinking];
+}
+
 bool request_read(server_request *r, const tandem *t, str key, server_error *why)
 {
     if (!r->root && !read_options(r, t, key, why)) return false;
@@ -676,6 +688,7 @@ bool request_read(server_request *r, const tandem *t, str key, server_error *why
     if (!(request_is_text(r) ? read_text_request(r, t, why) : make_chat_prompt(r, t, why)) || !read_biases(r, t, why) ||
         !check_min_tokens(r, why))
         return false;
+    r->ask.kind = class_of(r);
     ollama_limit(r, t);
     return true;
 }

@@ -373,6 +373,37 @@ static void note_kinds(void *choice, const chat_event *ev)
     buf_putc(&c->part[0], ev->kind == CHAT_EVENT_REASONING ? 'R' : 'C');
 }
 
+/* The class follows from the fields; the words of the prompt do not matter. */
+TEST(request_class)
+{
+#define OBJECT   ",\"response_format\":{\"type\":\"json_object\"}"
+#define THINKING ",\"enable_thinking\":true"
+    static const struct {
+        int         endpoint;
+        const char *body, *kind;
+    } k[] = {
+        {FIELD_CHAT, CHAT(""), "chat"},
+        {FIELD_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"JSON\"}]}", "chat"},
+        {FIELD_CHAT, CHAT(THINKING), "chat, thinking"},
+        {FIELD_CHAT, CHAT(TOOL), "chat, tools"},
+        {FIELD_CHAT, CHAT(TOOL THINKING), "chat, tools, thinking"},
+        {FIELD_CHAT, CHAT(OBJECT), "chat, format"},
+        {FIELD_CHAT, CHAT(OBJECT THINKING), "chat, format, thinking"},
+        {FIELD_CHAT, CHAT(TOOL OBJECT), "chat, format, tools"},
+        {FIELD_CHAT, CHAT(TOOL OBJECT THINKING), "chat, format, tools, thinking"},
+        {FIELD_MESSAGES, MESSAGES(""), "chat"},
+        {FIELD_TEXT, TEXT(""), "text"},
+        {FIELD_TEXT, TEXT(",\"guided_regex\":\"a\""), "text, format"},
+    };
+    reading x;
+    if (!open_engine(t, &x)) return;
+    for (size_t i = 0; i < COUNT(k); i++) {
+        CHECK_STR(str_of(ask(&x, k[i].endpoint, k[i].body)->kind), str_of(k[i].kind));
+        request_forget(&x.r);
+    }
+    tandem_close(x.engine);
+}
+
 /* An answer that begins with a bare label is read as the request's thinking has it. */
 TEST(request_thinking_decides_about_a_bare_thought)
 {
