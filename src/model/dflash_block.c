@@ -242,22 +242,6 @@ void dflash_gather(dflash *m, const int32_t *row, int n)
     m->o->copy_rows(m->q, m->s.hidden, H, m->s.y, H, m->s.index, n, H);
 }
 
-typedef struct {
-    draft_job *job;
-    int        first, n; /* draft tokens of the job */
-    int        at;       /* first row of the logits */
-} draft_run;
-
-static bool pick_runs(dflash *m, const draft_run *run, int n_runs, err *e)
-{
-    for (int i = 0; i < n_runs; i++) {
-        dev logits = dev_at_f32(m->s.logits, (size_t)run[i].at * (size_t)m->d.t->n_vocab);
-        if (!draft_pick(&m->pick, run[i].job, logits, run[i].first, run[i].n, e)) return false;
-        run[i].job->n = run[i].first + run[i].n;
-    }
-    return true;
-}
-
 /* Picks all rows, HEAD_ROWS at a time across jobs, since the output matrix is the largest weight. */
 static bool pick_draft_tokens(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
 {
@@ -273,7 +257,7 @@ static bool pick_draft_tokens(dflash *m, draft_job *const *jobs, int n_jobs, err
         }
         dflash_gather(m, row, n);
         project_all(m, m->s.logits, m->s.hidden, n, m->softcap);
-        if (!pick_runs(m, run, n_runs, e)) return false;
+        if (!draft_pick(&m->pick, run, n_runs, m->s.logits, (dev){0}, e)) return false;
     }
     return true;
 }
@@ -335,7 +319,7 @@ static bool draft_passes(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
             rows += dflash_block_rows(m, jobs[end]);
         if (!draft_pass(m, jobs + i, end - i, i == 0, e)) return false;
     }
-    return true;
+    return draft_pick_read(&m->pick, e);
 }
 
 /* Selects the jobs whose context matches their text. The others get no draft. */
@@ -350,6 +334,7 @@ static bool draft_all(dflash *m, draft_job *const *jobs, int n_jobs, err *e)
             lanes[n++] = jobs[i]->lane;
         }
     if (n == 0) return true;
+    draft_pick_begin(&m->pick);
     if (!dflash_fold_together(m, lanes, n, e)) return false;
     for (int i = 0; i < n; i++)
         if (!dflash_rotate_first(m, lanes[i], e)) return false;

@@ -120,6 +120,7 @@ static bool read_confidence(dflash *m, const pair_run *run, int n_runs, int n, e
     bool  wanted = false;
     for (int i = 0; i < n_runs; i++) wanted |= !run[i].job->later;
     if (!m->c.conf || !wanted) return true;
+    if (!draft_pick_read(&m->pick, e)) return false;
     m->o->matmul(m->q, m->s.pairs.conf, m->conf, m->s.pairs.conf_in, n);
     m->o->download(m->q, logit, m->s.pairs.conf, (size_t)n * sizeof *logit);
     m->o->sync(m->q);
@@ -143,21 +144,20 @@ static void read_before(dflash *m, const pair_run *const *run, int n)
     m->o->embed(m->q, s->row, spark ? m->w1 : m->before, s->id, n, 1);
 }
 
-static bool pick_next(dflash *m, const pair_run *run, int i, int nth, bool keep, err *e)
+/* Picks one token of each run, and stores it as the last token of its job. */
+static bool pick_next(dflash *m, const pair_run *const *some, int n, int nth, bool keep, err *e)
 {
-    draft_job *j  = run->job;
-    int        at = run->first + nth;
-    size_t     V  = (size_t)m->d.t->n_vocab;
-    dev        to = dev_at(m->s.pairs.prev, (size_t)run->nth * sizeof(int32_t));
-    if (keep && m->d.draft_logits.p && m->c.kind == DFLASH_SPARK)
-        m->o->copy_rows(m->q, dev_at_f32(m->d.draft_logits, (size_t)at * V), (int)V, round_logits(m, i), (int)V,
-                        (dev){0}, 1, (int)V);
-    if (!draft_pick(&m->pick, j, round_logits(m, i), at, 1, e)) return false;
-    if (j->later) /* copied as floats: 4 bytes each */
-        m->o->copy_rows(m->q, to, 1, dev_at(j->device_tokens, (size_t)at * sizeof(int32_t)), 1, (dev){0}, 1, 1);
-    else
-        m->o->upload(m->q, to, &j->token[at], sizeof(int32_t));
-    j->n = at + 1;
+    pair_scratch *s = &m->s.pairs;
+    draft_run     run[HEAD_ROWS];
+    size_t        V = (size_t)m->d.t->n_vocab;
+    for (int i = 0; i < n; i++) run[i] = (draft_run){some[i]->job, some[i]->first + nth, 1, i};
+    if (keep && some[0]->nth == 0 && m->d.draft_logits.p && m->c.kind == DFLASH_SPARK)
+        m->o->copy_rows(m->q, dev_at_f32(m->d.draft_logits, (size_t)run[0].first * V), (int)V, round_logits(m, 0),
+                        (int)V, (dev){0}, 1, (int)V);
+    if (!draft_pick(&m->pick, run, n, s->logits, s->id, e)) return false;
+    for (int i = 0; i < n; i++) /* copied as floats: 4 bytes each */
+        m->o->copy_rows(m->q, dev_at(s->prev, (size_t)some[i]->nth * sizeof(int32_t)), 1,
+                        dev_at(s->id, (size_t)i * sizeof(int32_t)), 1, (dev){0}, 1, 1);
     return true;
 }
 
@@ -176,9 +176,7 @@ static bool pick_round(dflash *m, const pair_run *run, int n_runs, int nth, bool
     note_pairs(m, some, n, nth);
     if (scale != 1) m->o->add(m->q, row, row, row, (size_t)n * (size_t)m->c.rank, scale / 2);
     (m->n_top ? selected_logits : spark_logits)(m, some, n, nth);
-    for (int i = 0; i < n; i++)
-        if (!pick_next(m, some[i], i, nth, keep && some[i]->nth == 0, e)) return false;
-    return true;
+    return pick_next(m, some, n, nth, keep, e);
 }
 
 /* Computes what does not depend on the tokens before, for the n rows of the runs. */

@@ -27,21 +27,14 @@ static void keep_row(const draft_chain *c, int nth, int row)
 /* Picks a draft token of each of the group's jobs, and stores it where the next pass reads it. */
 static bool pick_draft_token(const draft_chain *c, const draft_group *g, int nth, const draft_job *kept, err *e)
 {
-    const ops *o = c->d->t->o;
-    queue     *q = c->d->t->q;
+    draft_run run[HEAD_ROWS];
+    bool      may_stop = false;
     for (int i = 0; i < g->n; i++) {
-        draft_job *j    = g->job[i];
-        dev        next = dev_at(c->token, (size_t)i * sizeof(int32_t));
-        if (j == kept) keep_row(c, nth, i);
-        if (!draft_pick(c->pick, j, dev_at_f32(c->logits, (size_t)i * (size_t)c->d->t->n_vocab), nth, 1, e))
-            return false;
-        if (j->later) /* copied as floats: 4 bytes each */
-            o->copy_rows(q, next, 1, dev_at(j->device_tokens, (size_t)nth * sizeof(int32_t)), 1, (dev){0}, 1, 1);
-        else
-            o->upload(q, next, &j->token[nth], sizeof(int32_t));
-        j->n = nth + 1;
+        run[i] = (draft_run){g->job[i], nth, 1, i};
+        may_stop |= g->job[i]->stop > 0;
+        if (g->job[i] == kept) keep_row(c, nth, i);
     }
-    return true;
+    return draft_pick(c->pick, run, g->n, c->logits, c->token, e) && (!may_stop || draft_pick_read(c->pick, e));
 }
 
 /* Returns whether the job makes no token in pass `nth`. */
@@ -69,7 +62,7 @@ static bool run_group(const draft_chain *c, kv_pool *kv, draft_group *g, const d
         ok = pick_draft_token(c, g, nth, kept, e);
     }
     if (c->end) c->end(c->d, &whole);
-    return ok;
+    return ok && draft_pick_read(c->pick, e);
 }
 
 bool draft_chain_run(const draft_chain *c, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
@@ -78,6 +71,7 @@ bool draft_chain_run(const draft_chain *c, kv_pool *kv, draft_job *const *jobs, 
     draft_group g  = {.n = 0};
     for (int i = 0; i < n_jobs; i++) jobs[i]->n = 0, jobs[i]->later = false;
     fault_no_alloc_begin("draft"); /* promise 4 */
+    draft_pick_begin(c->pick);
     for (int i = 0; ok && i < n_jobs; i++) {
         assert(jobs[i]->n_want <= DRAFT_MAX);
         if (jobs[i]->n_want > 0 && c->can_draft(jobs[i])) group_add(&g, jobs[i]);

@@ -210,20 +210,43 @@ void     drafter_close(drafter *d); /* accepts NULL */
 dev draft_features(const drafter *d);
 
 /* --- for drafters: picking draft tokens ------------------------------------------------------- */
-/* Scratch for picking, one per drafter. */
+enum { PICK_ROWS = 256 }; /* rows that are picked before the host reads them */
+
+/* A part of a job's draft: tokens first .. first + n - 1. */
+typedef struct {
+    draft_job *job;
+    int        first, n;
+    int        at; /* its first row of the logits */
+} draft_run;
+
+/* Scratch for picking, one per drafter, and the runs whose tokens are on the device only. */
 typedef struct {
     const ops    *o;
     queue        *q;
     int           n_vocab;
-    dev           params, picked, top, changes, confidence;
-    logit_change *host_changes; /* [n_vocab] */
-    token_logprob host_top[HEAD_ROWS * DRAFT_TOP_MAX];
+    dev           params, changes;
+    dev           picked, confidence, top; /* [PICK_ROWS], of top [DRAFT_TOP_MAX] each */
+    logit_change *host_changes;            /* [n_vocab] */
+    int32_t       host_picked[PICK_ROWS];
+    float         host_confidence[PICK_ROWS];
+    token_logprob host_top[PICK_ROWS * DRAFT_TOP_MAX];
+    struct {
+        draft_run run;
+        int       row; /* its first row of picked */
+        int       top; /* its first candidate */
+    } open[PICK_ROWS];
+    int n_open, n_rows;
 } draft_picker;
 bool draft_picker_init(draft_picker *p, target *t, err *e); /* after a failure, too, call draft_picker_deinit */
 void draft_picker_deinit(draft_picker *p);                  /* accepts all zeros */
-/* Picks draft tokens first .. first + n - 1 of the job from n <= HEAD_ROWS rows of logits (softcapped like the
- * target's). Applies the bias and penalties of the text to the logits, in place, then job->params. Writes to
- * job->token and job->top, or to the device array of the job; the caller sets job->n. Fails when a row has no token
- * to pick. */
-bool draft_pick(draft_picker *p, draft_job *job, dev logits, int first, int n, err *e);
+void draft_pick_begin(draft_picker *p);                     /* begins a draft: forgets what was not read */
+/* Picks the tokens of runs of different jobs, whose rows of logits (softcapped like the target's) follow each other, at
+ * most HEAD_ROWS in all. Applies the bias and penalties of the text to the logits, in place, then job->params. Sets
+ * job->n, and writes the tokens to the device array of the job, if it has one, and to `to`, device int32 by row of the
+ * logits, unless that is NULL (.p). Runs alike are picked together, and stay on the device until draft_pick_read.
+ * Fails when a row has no token to pick, as far as the host reads it. */
+bool draft_pick(draft_picker *p, const draft_run *run, int n_runs, dev logits, dev to, err *e);
+/* Waits for the tokens, and fills in token, top and confidence of the jobs that have no device array. Fails when a row
+ * had no token to pick. */
+bool draft_pick_read(draft_picker *p, err *e);
 #endif

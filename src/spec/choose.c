@@ -43,6 +43,7 @@ typedef struct {
     float chain[DRAFTER_KINDS][1 + DRAFT_MAX], rows[DRAFTER_KINDS][1 + DRAFT_MAX]; /* by number of draft tokens */
     int   n_trees, budget[MAX_TREE_PLANS], depth[MAX_TREE_PLANS];
     float tree[MAX_TREE_PLANS], tree_rows[MAX_TREE_PLANS];
+    bool  whole_drafts; /* as in cost_table */
 } menu;
 
 typedef struct {
@@ -155,7 +156,7 @@ static double step_seconds(const cost_view *v, const load *s)
 static double pass_share(const menu *m, int d)
 {
     const float *rows = m->rows[DRAFTER_MTP];
-    return d ? (double)(rows[d] - rows[d - 1]) : 1;
+    return d && !m->whole_drafts ? (double)(rows[d] - rows[d - 1]) : 1;
 }
 
 /* Adds the pick of a lane to the step, or removes it. */
@@ -587,7 +588,10 @@ static void table_init(table *t, const policy_lane *lanes, int n, const cost_tab
     t->lanes    = lanes;
     t->n        = n;
     t->max_rows = max_rows;
-    for (int i = 0; i < n; i++) make_menu(&t->menus[i], &lanes[i]);
+    for (int i = 0; i < n; i++) {
+        make_menu(&t->menus[i], &lanes[i]);
+        t->menus[i].whole_drafts = c->whole_drafts;
+    }
     choice_row_costs(t->steps, t->v.step, fixed_rows, n, max_rows);
     t->v.step = t->steps;
 }

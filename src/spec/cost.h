@@ -48,6 +48,7 @@ typedef struct {
     int         odd_for;              /* number of steps since the median was last as expected */
     long        n_steps;              /* number of measured steps */
     double      tokens, lost;         /* recent tokens of all lanes; tokens lost by trials (policy_note) */
+    bool        whole_drafts;         /* MTP's drafts do not end early: the device runs ops later (plan.c) */
 } cost_table;                         /* all zeros: nothing was measured */
 
 /* Records a step without prompt chunks. rows: rows of all lanes; ctx: average length of the lanes' texts in tokens.

@@ -117,7 +117,8 @@ dev lane_device_tokens(const spec_lane *l)
     return dev_at(l->s->device_tokens, (size_t)l->index * DRAFT_MAX * sizeof(int32_t));
 }
 
-/* wait: the host reads the drafts of `auto` before the step. price: of a row and a pass, in tokens. */
+/* wait: the host reads the drafts of `auto` before the step. price: of a row and a pass, in tokens. A draft that may
+ * stop is read after each of its passes, which a device that runs ops later would have to wait for. */
 static void plan_job(spec_lane *l, bool wait, double price)
 {
     drafter_kind k     = spec_method_drafter(l->plan.method);
@@ -130,7 +131,7 @@ static void plan_job(spec_lane *l, bool wait, double price)
         if (!reads) l->job.device_tokens = lane_device_tokens(l);
     }
     l->job.want_confidence = l->opt.spec.method == SPEC_AUTO && k != DRAFTER_NGRAM;
-    if (lane_shares_rows(l) && price > 0) l->job.stop = (float)fmin(price, 0.99);
+    if (lane_shares_rows(l) && price > 0 && !l->s->t->o->runs_later) l->job.stop = (float)fmin(price, 0.99);
 }
 
 /* Drafts for all lanes together. If that fails, drafts for one lane after another, so that only the lanes that fail
@@ -199,6 +200,7 @@ void draft_trees(spec *s, spec_lane *const *lanes, int n_lanes)
         lanes[i]->n_tail = lanes[i]->n_made = 0;
     }
     for (int k = 0; k < DRAFTER_KINDS; k++) draft_with(s, (drafter_kind)k, lanes, n_lanes, wait);
+    s->drafted_at = clock_s();
     if (wait) give_rows(s, lanes, n_lanes);
     for (int i = 0; i < n_lanes; i++) lane_guide_tree(lanes[i]);
 }

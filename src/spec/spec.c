@@ -48,11 +48,12 @@ bool spec_new(spec **out, target *t, const spec_options *o, err *e)
     if (t->n_states && o->max_lanes > max_kept_rows(t))
         return err_set(e, ERR_INPUT, "max_lanes must be at most %d for this model, got %d", max_kept_rows(t),
                        o->max_lanes);
-    spec *s      = xnew(spec);
-    s->t         = t;
-    s->opt       = *o;
-    s->mask_work = INT64_MAX;
-    s->lanes     = xnew_n(spec_lane *, (size_t)o->max_lanes);
+    spec *s              = xnew(spec);
+    s->t                 = t;
+    s->opt               = *o;
+    s->mask_work         = INT64_MAX;
+    s->lanes             = xnew_n(spec_lane *, (size_t)o->max_lanes);
+    s->cost.whole_drafts = t->o->runs_later;
     target_set_kv(t, &o->kv_type);
     if (open_pool(s, 0, e) && take_scratch(s, e)) {
         s->slots[DRAFTER_NGRAM] = (draft_slot){.given = true, .d = drafter_open_ngram(t, o->n_ctx + 1)};

@@ -283,8 +283,7 @@ bool spec_step(spec *s, const spec_part *parts, int n_parts, err *e)
     plan_lanes(s, parts, n_parts, lanes);
     double start = clock_s();
     draft_trees(s, lanes, n_parts);
-    s->drafted_at = clock_s();
-    bool ran      = false;
+    bool ran = false;
     if (!run_rows(s, lanes, n_parts, &ran, e)) {
         for (int i = 0; i < n_parts; i++) roll_back(lanes[i], ran);
         return false;
