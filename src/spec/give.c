@@ -190,10 +190,18 @@ void give_rows(spec *s, spec_lane *const *lanes, int n_lanes)
 /* --- waiting ---------------------------------------------------------------------------------------
  * A device that runs ops later could begin the step at once after the draft. Reading the draft first leaves it idle for
  * a moment. Both the gain and the moment are measured; while the gain is smaller, they are measured again now and
- * then. */
+ * then. Where the draft of one lane is read in any case, the other lanes' are read at the same time. */
+bool lane_draft_is_read(const spec_lane *l)
+{
+    if (l->plan.method == SPEC_OFF || l->plan.method == SPEC_NGRAM || lane_draft_is_forced(l)) return false;
+    return l->plan.method == SPEC_TREE || l->counting || l->guide || l->max_tail > 0;
+}
+
 bool drafts_wait(const spec *s, spec_lane *const *lanes, int n_lanes)
 {
     if (!s->t->o->runs_later) return true;
+    for (int i = 0; i < n_lanes; i++)
+        if (lane_draft_is_read(lanes[i])) return true;
     return s->wait.gain > expected_rate(lanes, n_lanes) * s->wait.seconds || s->cost.n_steps - s->wait.at >= WAIT_AGAIN;
 }
 

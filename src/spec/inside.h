@@ -225,6 +225,9 @@ draft_outcome lane_judged(spec_lane *l); /* also records the tail */
 /* give.c */
 /* Returns whether the draft tokens of the lane compete for rows. */
 bool lane_shares_rows(const spec_lane *l);
+/* Returns whether the lane's draft, whose plan is made, is read before the step in any case: its tokens decide about
+ * other tokens of the draft. */
+bool lane_draft_is_read(const spec_lane *l);
 /* Returns whether the drafts of these lanes, whose plans are made, are read before the step. */
 bool drafts_wait(const spec *s, spec_lane *const *lanes, int n_lanes);
 /* Returns the cost in tokens of one more row of the step and one more pass of the MTP drafter for one lane; 0: not

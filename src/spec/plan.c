@@ -122,7 +122,7 @@ dev lane_device_tokens(const spec_lane *l)
 static void plan_job(spec_lane *l, bool wait, double price)
 {
     drafter_kind k     = spec_method_drafter(l->plan.method);
-    bool         reads = l->counting || l->guide || l->max_tail > 0 || (wait && l->opt.spec.method == SPEC_AUTO);
+    bool         reads = lane_draft_is_read(l) || (wait && l->opt.spec.method == SPEC_AUTO);
     if (l->plan.method == SPEC_TREE) {
         fill_job(l, k, min_int(min_int(draft_limit(l, SPEC_TREE), l->room), l->plan.n));
         l->job.n_top = min_int(l->plan.n, DRAFT_TOP_MAX);
