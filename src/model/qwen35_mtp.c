@@ -7,6 +7,9 @@
  * A draft goes on from its own token and t, which takes the place of h. The rows of a draft are removed after it; when
  * the target has run the tokens, their rows are made again from its states. Only the K/V of context rows is made.
  *
+ * Positions that the target decodes one by one wait with their states, until a draft needs their rows or WAITING of
+ * them are there. So rows are made many at a time, and those of several lanes together.
+ *
  * Rows are rotated by p - 1 and stored in slots without gaps. A prefix hit of n positions leaves a gap: the K/V of
  * the rows before it comes from the prefix tree, and the context goes on with row n + 1, because the state of position
  * n - 1 is not kept. A node of the tree has the K/V of the 16 rows that end with the row of its own first token, which
@@ -27,7 +30,11 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { MAX_ROWS = 256 }; /* rows of a pass; more rows take several */
+enum {
+    MAX_ROWS = 256, /* rows of a pass; more rows take several */
+    WAITING  = 32,  /* maximum of positions of a lane that wait */
+    STATES   = 1 + WAITING,
+};
 
 /* The rows of one pass. `from`: row of `states` that the row's h is copied from. */
 typedef struct {
@@ -38,12 +45,14 @@ typedef struct {
 
 struct draft_lane {
     kv_seq           *seq;
-    const draft_text *text;    /* NULL outside a request */
-    int32_t           n_taken; /* slots that hold rows of the prefix tree */
-    int32_t           base;    /* position of the text at which the other rows begin */
-    int32_t           n_seen;  /* positions observed, from base on */
-    int32_t           n_given; /* pages that the tree has */
-    int32_t           place;   /* index of its state in `states` */
+    const draft_text *text;           /* NULL outside a request */
+    int32_t           n_taken;        /* slots that hold rows of the prefix tree */
+    int32_t           base;           /* position of the text at which the other rows begin */
+    int32_t           n_seen;         /* positions observed, from base on */
+    int               n_wait;         /* the last of them, whose rows are not made yet */
+    int32_t           token[WAITING]; /* their tokens */
+    int32_t           n_given;        /* pages that the tree has */
+    int32_t           place;          /* index of its states in `states` */
 };
 
 typedef struct {
@@ -53,18 +62,20 @@ typedef struct {
     weight       *fc;
     dev           n_embed, n_hidden, n_out, n_target; /* n_target: the target's final norm */
     qwen35_pass   p;
-    dev           states; /* [max_lanes][H]: x of the last position of each lane */
-    dev           in, h;  /* [MAX_ROWS][2 H], [MAX_ROWS][H] */
-    dev           logits; /* [HEAD_ROWS][n_vocab] */
-    dev           rows;   /* pass_rows */
-    pass_rows     host;
-    kv_pool      *kv, *own_kv; /* own_kv NULL: kv is borrowed */
-    cache_types   kv_type;
-    int           cls, n_ctx, max_lanes;
-    bool          has_cls;
-    draft_lane  **lanes; /* [max_lanes]; NULL: free */
-    draft_picker  pick;
-    owned         own;
+    /* [max_lanes][STATES][H]: x of the position before those that wait, and of these. The last one is that of the last
+     * position. */
+    dev          states;
+    dev          in, h;  /* [MAX_ROWS][2 H], [MAX_ROWS][H] */
+    dev          logits; /* [HEAD_ROWS][n_vocab] */
+    dev          rows;   /* pass_rows */
+    pass_rows    host;
+    kv_pool     *kv, *own_kv; /* own_kv NULL: kv is borrowed */
+    cache_types  kv_type;
+    int          cls, n_ctx, max_lanes;
+    bool         has_cls;
+    draft_lane **lanes; /* [max_lanes]; NULL: free */
+    draft_picker pick;
+    owned        own;
 } qwen35_mtp;
 
 /* --- the checkpoint -----------------------------------------------------------------------------*/
@@ -184,7 +195,7 @@ static bool init_scratch(qwen35_mtp *m, bool keep_rows, err *e)
     return qwen35_take_floats(&m->p, &m->p.x, H, e) && qwen35_take_floats(&m->p, &m->p.n, H, e) &&
            qwen35_pass_init(&m->p, e) && qwen35_take_floats(&m->p, &m->in, 2 * H, e) &&
            qwen35_take_floats(&m->p, &m->h, H, e) &&
-           owned_buf(&m->own, &m->states, (size_t)m->max_lanes * H * sizeof(float), e) &&
+           owned_buf(&m->own, &m->states, (size_t)m->max_lanes * STATES * H * sizeof(float), e) &&
            owned_buf(&m->own, &m->logits, HEAD_ROWS * V * sizeof(float), e) &&
            owned_buf(&m->own, &m->rows, sizeof m->host, e) &&
            (!keep_rows || (owned_buf(&m->own, &m->d.draft_hidden, DRAFT_MAX * H * sizeof(float), e) &&
@@ -282,6 +293,7 @@ static void start_at(const qwen35_mtp *m, draft_lane *l, int32_t pos)
     l->seq    = kv_seq_new(m->kv, m->cls);
     l->base   = pos;
     l->n_seen = l->n_taken = l->n_given = 0;
+    l->n_wait                           = 0;
 }
 
 static int32_t next_pos(const draft_lane *l) { return l->base + l->n_seen; }
@@ -292,6 +304,14 @@ static void mtp_cut(drafter *d, draft_lane *l, int32_t n_pos)
     if (n_pos < next_pos(l)) start_at((const qwen35_mtp *)d, l, n_pos);
 }
 
+/* Returns the index of a lane's state, counted from that of the position before those that wait. */
+static int32_t state_index(const draft_lane *l, int nth) { return l->place * STATES + nth; }
+
+static dev state_at(const qwen35_mtp *m, const draft_lane *l, int nth)
+{
+    return dev_at_f32(m->states, (size_t)state_index(l, nth) * (size_t)m->c.n_embd);
+}
+
 /* Copies states of the target after its final norm to rows of h: the lane's own state first, if `carry`, then those of
  * the step's rows. */
 static void gather_states(qwen35_mtp *m, const draft_lane *l, const int32_t *row, int n, bool carry)
@@ -299,7 +319,7 @@ static void gather_states(qwen35_mtp *m, const draft_lane *l, const int32_t *row
     target    *t = m->d.t;
     const ops *o = t->o;
     int        H = m->c.n_embd, n_rows = n - carry;
-    if (carry) o->copy_rows(t->q, m->h, H, dev_at_f32(m->states, (size_t)l->place * (size_t)H), H, (dev){0}, 1, H);
+    if (carry) o->copy_rows(t->q, m->h, H, state_at(m, l, 0), H, (dev){0}, 1, H);
     for (int i = 0; i < n_rows; i++) m->host.from[i] = row[i];
     o->upload(t->q, dev_at(m->rows, offsetof(pass_rows, from)), m->host.from, sizeof m->host.from);
     if (n_rows)
@@ -314,7 +334,6 @@ static bool fold_rows(qwen35_mtp *m, draft_lane *l, const draft_rows *seen, int 
 {
     int32_t        len = kv_seq_len(l->seq);
     const int32_t *row = seen->row + at, *token = seen->token + at;
-    if (len + n > m->n_ctx) return err_set(e, ERR_LIMIT, "the text is longer than its context of %d", m->n_ctx);
     if (!kv_seq_grow(l->seq, len + n, e)) return false;
     for (int i = 0; i < n; i++) set_row(m, i, l, token[i], len + i);
     gather_states(m, l, carry ? row : row - 1, n, carry);
@@ -326,20 +345,91 @@ static bool fold_rows(qwen35_mtp *m, draft_lane *l, const draft_rows *seen, int 
     return true;
 }
 
-static bool observe_rows(qwen35_mtp *m, draft_lane *l, const draft_rows *r, err *e)
+static bool check_room(const qwen35_mtp *m, const draft_lane *l, int n, err *e)
+{
+    return kv_seq_len(l->seq) + l->n_wait + n <= m->n_ctx ||
+           err_set(e, ERR_LIMIT, "the text is longer than its context of %d", m->n_ctx);
+}
+
+/* Makes the K/V of the positions of these lanes that wait, at most MAX_ROWS in all. */
+static bool fold_pass(qwen35_mtp *m, draft_lane *const *lanes, int n_lanes, err *e)
 {
     target *t = m->d.t;
-    int     H = m->c.n_embd;
+    int     n = 0, H = m->c.n_embd;
+    for (int i = 0; i < n_lanes; i++) {
+        draft_lane *l   = lanes[i];
+        int32_t     len = kv_seq_len(l->seq);
+        if (!kv_seq_grow(l->seq, len + l->n_wait, e)) return false;
+        for (int k = 0; k < l->n_wait; k++) {
+            set_row(m, n, l, l->token[k], len + k);
+            m->host.from[n++] = state_index(l, k);
+        }
+    }
+    kv_pool_flush(m->kv, t->q);
+    step_rows r = upload_rows(m, n, true);
+    t->o->copy_rows(t->q, m->h, H, m->states, H, dev_at(m->rows, offsetof(pass_rows, from)), n, H);
+    t->o->rms_norm(t->q, m->h, m->h, m->n_target, n, H, m->c.eps);
+    begin_rows(m, &r, NULL, 0);
+    qwen35_make_heads(&m->p, &m->layer, kv_pool_class(m->kv, m->cls), &r);
+    m->d.n_folded += n;
+    for (int i = 0; i < n_lanes; i++) {
+        t->o->copy_rows(t->q, state_at(m, lanes[i], 0), H, state_at(m, lanes[i], lanes[i]->n_wait), H, (dev){0}, 1, H);
+        lanes[i]->n_wait = 0;
+    }
+    return true;
+}
+
+/* Makes the K/V of all positions of these lanes that wait. On failure the lanes of that pass have no context. */
+static bool fold_waiting(qwen35_mtp *m, draft_lane *const *lanes, int n_lanes, err *e)
+{
+    draft_lane *some[MAX_ROWS];
+    for (int i = 0; i < n_lanes;) {
+        int n = 0, rows = 0;
+        for (; i < n_lanes && rows + lanes[i]->n_wait <= MAX_ROWS; i++) {
+            if (lanes[i]->n_wait > 0) some[n++] = lanes[i];
+            rows += lanes[i]->n_wait;
+        }
+        if (n == 0 || fold_pass(m, some, n, e)) continue;
+        for (int k = 0; k < n; k++) start_at(m, some[k], next_pos(some[k]));
+        return false;
+    }
+    return true;
+}
+
+/* Copies the state of a row of the step. */
+static void keep_state(qwen35_mtp *m, draft_lane *l, int nth, int32_t row)
+{
+    target *t = m->d.t;
+    size_t  F = (size_t)t->n_features * (size_t)m->c.n_embd;
+    t->o->copy_rows(t->q, state_at(m, l, nth), m->c.n_embd, dev_at_f32(draft_features(&m->d), (size_t)row * F), (int)F,
+                    (dev){0}, 1, m->c.n_embd);
+}
+
+/* Lets the positions wait, if they are few. */
+static bool add_waiting(qwen35_mtp *m, draft_lane *l, const draft_rows *r)
+{
+    if (l->n_seen == 0 || r->n_soft > 0 || l->n_wait + r->n > WAITING) return false;
+    for (int i = 0; i < r->n; i++) {
+        l->token[l->n_wait++] = r->token[i];
+        keep_state(m, l, l->n_wait, r->row[i]);
+    }
+    return true;
+}
+
+static bool observe_rows(qwen35_mtp *m, draft_lane *l, const draft_rows *r, err *e)
+{
     if (r->pos != next_pos(l)) start_at(m, l, r->pos);
     bool carry = l->n_seen > 0; /* the state before the first row; without it that row has no pair */
-    for (int i = carry ? 0 : 1, n; i < r->n; i += n) {
-        n = min_int(r->n - i, MAX_ROWS);
-        if (!fold_rows(m, l, r, i, n, carry && i == 0, e)) return false;
+    if (!check_room(m, l, r->n, e)) return false;
+    if (l->n_wait + r->n > WAITING && !fold_waiting(m, &l, 1, e)) return false;
+    if (!add_waiting(m, l, r)) {
+        if (!fold_waiting(m, &l, 1, e)) return false;
+        for (int i = carry ? 0 : 1, n; i < r->n; i += n) {
+            n = min_int(r->n - i, MAX_ROWS);
+            if (!fold_rows(m, l, r, i, n, carry && i == 0, e)) return false;
+        }
+        keep_state(m, l, 0, r->row[r->n - 1]);
     }
-    m->host.from[0] = r->row[r->n - 1];
-    t->o->upload(t->q, dev_at(m->rows, offsetof(pass_rows, from)), m->host.from, sizeof(int32_t));
-    t->o->copy_rows(t->q, dev_at_f32(m->states, (size_t)l->place * (size_t)H), H, draft_features(&m->d),
-                    t->n_features * H, dev_at(m->rows, offsetof(pass_rows, from)), 1, H);
     l->n_seen += r->n;
     return true;
 }
@@ -375,7 +465,7 @@ static bool begin_pass(drafter *d, const draft_group *g, int nth, step_rows *r, 
         int32_t          len = kv_seq_len(j->lane->seq);
         if (!kv_seq_grow(j->lane->seq, len + 1, e)) return false;
         set_row(m, i, j->lane, j->text[j->n_text - 1], len);
-        m->host.from[i] = j->lane->place;
+        m->host.from[i] = state_index(j->lane, 0);
     }
     kv_pool_flush(m->kv, d->t->q);
     *r = upload_rows(m, g->n, nth == 0);
@@ -412,6 +502,21 @@ static void end_group(drafter *d, const draft_group *g)
     }
 }
 
+static bool fold_for_jobs(qwen35_mtp *m, draft_job *const *jobs, int n_jobs, err *e)
+{
+    bool ok = true;
+    fault_no_alloc_begin("draft"); /* promise 4 */
+    for (int i = 0, n; ok && i < n_jobs; i += n) {
+        draft_lane *lanes[MAX_ROWS];
+        n = min_int(n_jobs - i, MAX_ROWS);
+        for (int k = 0; k < n; k++) lanes[k] = jobs[i + k]->lane;
+        ok = fold_waiting(m, lanes, n, e);
+    }
+    fault_no_alloc_end();
+    for (int i = 0; !ok && i < n_jobs; i++) jobs[i]->n = 0;
+    return ok;
+}
+
 static bool mtp_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_jobs, err *e)
 {
     qwen35_mtp *m = (qwen35_mtp *)d;
@@ -425,7 +530,7 @@ static bool mtp_draft(drafter *d, kv_pool *kv, draft_job *const *jobs, int n_job
                      .begin     = begin_pass,
                      .run       = run_pass,
                      .end       = end_group};
-    return draft_chain_run(&c, kv, jobs, n_jobs, e);
+    return fold_for_jobs(m, jobs, n_jobs, e) && draft_chain_run(&c, kv, jobs, n_jobs, e);
 }
 
 /* --- requests -----------------------------------------------------------------------------------*/
@@ -462,6 +567,8 @@ static void mtp_take(drafter *d, draft_lane *l, kv_node *at)
 
 static void mtp_end(drafter *d, draft_lane *l)
 {
+    err e;
+    if (kv_seq_len(l->seq) % KV_PAGE + l->n_wait >= KV_PAGE) fold_waiting((qwen35_mtp *)d, &l, 1, &e);
     give_pages(l);
     l->text = NULL;
     start_at((const qwen35_mtp *)d, l, 0);

@@ -259,25 +259,32 @@ static const void *golden(test_case *t, const safetensors *ref, int n, const cha
     return x->data;
 }
 
-/* Runs the prompt chunk by chunk, and drafts after the token that follows it. */
-static void draft_after(test_case *t, recurrent_rig *g, drafter *d, draft_job *job, int chunk)
+/* Runs n tokens of the text chunk by chunk, and shows them to the drafter. */
+static void observe_text(test_case *t, recurrent_rig *g, drafter *d, draft_lane *l, const int32_t *text, int n,
+                         int chunk)
 {
     err     e = {0};
     int32_t row[T];
-    int     n = job->n_text - 1;
     for (int at = 0; at < n; at += chunk) {
         int        rows = min_int(chunk, n - at);
-        draft_rows seen = {.pos = at, .row = row, .token = job->text + at, .n = rows, .hidden = -1};
+        draft_rows seen = {.pos = at, .row = row, .token = text + at, .n = rows, .hidden = -1};
         begin_step(g);
         CHECK_OK(kv_lane_grow(g->lane[0], rows, 0, &e), e);
         for (int i = 0; i < rows; i++) {
             row[i] = i;
-            step_add(&g->s, kv_lane_index(g->lane[0]), at + i, job->text[at + i], false);
+            step_add(&g->s, kv_lane_index(g->lane[0]), at + i, text[at + i], false);
         }
         CHECK_OK(g->m->step(g->m, g->kv, &g->s, &e), e);
         kv_lane_commit(g->lane[0], NULL, 0);
-        CHECK_OK(d->observe(d, job->lane, &seen, &e), e);
+        CHECK_OK(d->observe(d, l, &seen, &e), e);
     }
+}
+
+/* Runs the prompt chunk by chunk, and drafts after the token that follows it. */
+static void draft_after(test_case *t, recurrent_rig *g, drafter *d, draft_job *job, int chunk)
+{
+    err e = {0};
+    observe_text(t, g, d, job->lane, job->text, job->n_text - 1, chunk);
     CHECK_OK(d->draft(d, g->kv, &job, 1, &e), e);
     CHECK_INT(job->n, job->n_want);
 }
@@ -372,6 +379,47 @@ static void check_drafter(test_case *t, const reference *r) { check_drafter_at(t
 TEST(qwen_mtp_golden) { check_drafter(t, &mtp); }
 TEST(qwen_expert_mtp_golden) { check_drafter(t, &expert_mtp); }
 TEST(qwen_dflash_golden) { check_drafter(t, &dflash); }
+
+/* Positions that are decoded one by one wait until a draft, which makes the rows of all its lanes together, or until
+ * there is no room for more. Drafts are those after a whole prompt. */
+TEST(qwen_mtp_positions_wait)
+{
+    static const int length[] = {30, 20, 60};
+    recurrent_rig    g;
+    err              e   = {0};
+    checkpoint      *cp  = NULL;
+    drafter         *d   = NULL;
+    drafter_options  opt = {.max_lanes = 4, .n_ctx = 128, .kv_type = {CACHE_F32, CACHE_F32}};
+    const char      *dir = "tests/golden/qwen35-dense";
+    if (open_rig(t, &g, dir, &(test_backend){"cpu", 1}) && CHECK_OK(checkpoint_open(&cp, test_path(dir), &e), e) &&
+        CHECK_OK(drafter_open(&d, g.m, cp, &opt, &e), e) &&
+        CHECK_OK(g.m->capture(g.m, d->capture_id, d->n_capture, &e), e)) {
+        draft_job job[COUNT(length)], *jobs[COUNT(length)];
+        for (size_t i = 0; i < COUNT(length); i++) {
+            jobs[i] = &job[i];
+            job[i]  = (draft_job){.text = g.id, .n_text = length[i] + 1, .params = {.top_p = 1}, .n_want = 4};
+            restart(&g, 0);
+            CHECK_OK(d->lane_new(d, &job[i].lane, &e), e);
+            observe_text(t, &g, d, job[i].lane, g.id, length[i], 1);
+            CHECK_INT((int)d->n_folded, i < 2 ? 0 : 32); /* the third lane was full once */
+        }
+        CHECK_OK(d->draft(d, g.kv, jobs, (int)COUNT(length), &e), e);
+        CHECK_INT((int)d->n_folded, 29 + 19 + 59); /* all but the first positions, which have no row */
+        for (size_t i = 0; i < COUNT(length); i++) {
+            draft_job whole = job[i];
+            d->cut(d, job[i].lane, 0);
+            restart(&g, 0);
+            draft_after(t, &g, d, &whole, T);
+            CHECK_INT(job[i].n, 4);
+            CHECK(!memcmp(whole.token, job[i].token, 4 * sizeof(int32_t)));
+            d->lane_free(d, job[i].lane);
+        }
+    }
+    drafter_close(d);
+    checkpoint_close(cp);
+    close_rig(&g);
+}
+
 TEST(qwen_dflash_dspark_golden) { check_drafter(t, &dspark); }
 
 TEST(qwen_dflash_speculators_golden)
