@@ -946,13 +946,31 @@ def held_out_set(seed, per_class, classes=None):
     return out
 
 
+def prompts(seed, n, classes):
+    """The first questions of held-out conversations without tools or instructions, no question twice: n of each class, and of a class that is
+    named k times k * n. One dict a prompt, as `tandem bench --prompts` reads them."""
+    found = {}
+    for cls in set(classes):
+        want, out = n * classes.count(cls), []
+        for s in held_out_set(seed, 8 * want, [cls]):
+            text = s.turns[0].user
+            if not (s.system or s.tools or s.thinking or s.reminder or text in out): out.append(text)
+        if len(out) < want: sys.exit("there are only %d prompts of the class %s" % (len(out), cls))
+        found[cls] = iter(out)
+    return [{"class": cls, "prompt": next(found[cls])} for _ in range(n) for cls in classes]
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--seed", default="nano-1")
     p.add_argument("--test", action="store_true")
     p.add_argument("--show", type=int, default=2, help="samples a class")
-    p.add_argument("--only")
+    p.add_argument("--only", help="a class; with --prompts a list, in which a class may be named several times")
+    p.add_argument("--prompts", type=int, metavar="N", help="print N held-out prompts of each class as JSON lines instead")
     o = p.parse_args()
+    if o.prompts:
+        for x in prompts(o.seed, o.prompts, o.only.split(",") if o.only else CLASSES): print(json.dumps(x, ensure_ascii=False))
+        return
     m = Maker("%s:show" % o.seed, o.test)
     for cls in [o.only] if o.only else CLASSES:
         for _ in range(o.show):
