@@ -118,21 +118,21 @@ queue_limits qwen35_limits(const qwen35_config *c, int max_rows)
 void qwen35_make_heads(const qwen35_pass *p, const qwen35_layer *y, const kv_class *kv, const step_rows *r)
 {
     const qwen35_config *c    = p->c;
-    int                  D    = c->head_dim;
     dev                  to[] = {p->qg, p->k, p->v};
     const weight        *w[]  = {y->q, y->k, y->v};
-    head_rows            h    = {.q       = p->heads_q,
-                                 .k       = p->k,
-                                 .v       = p->v,
-                                 .w_q     = y->n_q,
-                                 .w_k     = y->n_k,
-                                 .rope    = p->rope,
-                                 .n_heads = c->n_heads,
-                                 .layer   = y->index,
-                                 .c       = kv,
-                                 .eps     = c->eps};
+    head_rows            h    = {.q        = p->heads_q,
+                                 .q_in     = p->qg,
+                                 .q_stride = 2 * c->head_dim,
+                                 .k        = p->k,
+                                 .v        = p->v,
+                                 .w_q      = y->n_q,
+                                 .w_k      = y->n_k,
+                                 .rope     = p->rope,
+                                 .n_heads  = c->n_heads,
+                                 .layer    = y->index,
+                                 .c        = kv,
+                                 .eps      = c->eps};
     ops_matmuls(p->o, p->q, to, w, 3, p->n, r->n_rows);
-    p->o->copy_rows(p->q, p->heads_q, D, p->qg, 2 * D, (dev){0}, r->n_rows * c->n_heads, D);
     ops_heads(p->o, p->q, &h, r);
 }
 
@@ -142,7 +142,7 @@ void qwen35_attend(const qwen35_pass *p, const qwen35_layer *y, const kv_class *
     const ops           *o = p->o;
     int                  D = c->head_dim, n = seen->n_rows;
     o->attention(p->q, p->heads, p->heads_q, c->n_heads, kv, y->index, seen, 1 / sqrtf((float)D), 0);
-    o->gated(p->q, p->heads_q, dev_at_f32(p->qg, (size_t)D), 2 * D, p->heads, D, n * c->n_heads, D, ACT_SIGMOID);
+    ops_gated_heads(o, p->q, p->heads_q, dev_at_f32(p->qg, (size_t)D), 2 * D, p->heads, n, c->n_heads, D, ACT_SIGMOID);
     o->matmul(p->q, p->f, y->o, p->heads_q, n);
 }
 

@@ -30,6 +30,7 @@ void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows
         o->heads(q, h, rows);
         return;
     }
+    if (h->q_in.p) o->copy_rows(q, h->q, D, h->q_in, h->q_stride, (dev){0}, n * h->n_heads, D);
     o->rms_norm(q, h->q, h->q, h->w_q, n * h->n_heads, D, h->eps);
     o->rope(q, h->q, rows, h->n_heads, D, &h->rope);
     if (!h->k.p) return;
@@ -79,6 +80,15 @@ void ops_gated_norm(const ops *o, queue *q, dev y, dev x, dev w, dev gate, int n
     }
     o->rms_norm(q, x, x, w, n_rows * n_heads, n, eps);
     o->gated(q, y, gate, all, x, all, n_rows, all, act);
+}
+
+void ops_gated_heads(const ops *o, queue *q, dev y, dev gate, int gate_stride, dev x, int n_rows, int n_heads, int n,
+                     act_kind act)
+{
+    if (o->gated_heads)
+        o->gated_heads(q, y, gate, gate_stride, x, n_rows, n_heads, n, act);
+    else
+        o->gated(q, y, gate, gate_stride, x, n, n_rows * n_heads, n, act);
 }
 
 void ops_experts(const ops *o, queue *q, const expert_rows *e, int n_rows)

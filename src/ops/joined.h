@@ -18,6 +18,9 @@ void ops_sums(const ops *o, queue *q, const sum_rows *c, int n_rows);
 /* y = rms_norm(x, w) * act(gate), head by head. x may be overwritten. */
 void ops_gated_norm(const ops *o, queue *q, dev y, dev x, dev w, dev gate, int n_rows, int n_heads, int n, float eps,
                     act_kind act);
+/* y = act(gate) * x, head by head; the heads of gate are gate_stride elements apart. */
+void ops_gated_heads(const ops *o, queue *q, dev y, dev gate, int gate_stride, dev x, int n_rows, int n_heads, int n,
+                     act_kind act);
 /* Chooses experts by their logits, then runs them: y[row][slot] = down(act(gate x) * (up x)). */
 void ops_experts(const ops *o, queue *q, const expert_rows *e, int n_rows);
 /* Marks ops that may run concurrently with others, if the backend can (ops.aside). */

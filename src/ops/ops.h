@@ -222,7 +222,9 @@ typedef enum { BIAS_PLAIN, BIAS_GELU_TANH, BIAS_GELU } bias_act;
 enum { JOINED_MATMULS = 4, JOINED_NORMS = 3 };
 typedef struct { /* The heads before attention: [n_rows][n_heads or n_kv_heads][head_dim]. q becomes the result; k and v
                   * may be overwritten */
-    dev             q, k, v;  /* k NULL (.p): no K/V is stored */
+    dev             q, k, v; /* k NULL (.p): no K/V is stored */
+    dev             q_in;    /* the queries, if they are not in q: heads q_stride elements apart */
+    int             q_stride;
     dev             w_q, w_k; /* weights of the norms, [head_dim] */
     rope_params     rope;
     int             n_heads, layer;
@@ -470,6 +472,10 @@ struct ops {
     /* y = rms_norm(x, w) * act(gate), head by head: [n_rows][n_heads][n]; y may be gate */
     void (*gated_norm)(queue *q, dev y, dev x, dev w, dev gate, int n_rows, int n_heads, int n, float eps,
                        act_kind act);
+    /* y = act(gate) * x, head by head: [n_rows][n_heads][n]; a head of gate begins gate_stride elements after the one
+     * before it */
+    void (*gated_heads)(queue *q, dev y, dev gate, int gate_stride, dev x, int n_rows, int n_heads, int n,
+                        act_kind act);
     void (*experts)(queue *q, const expert_rows *e, int n_rows);
 
     /* Marks ops that may run concurrently: the ops between ASIDE_BEGIN and ASIDE_END write nothing that the ops between

@@ -200,6 +200,12 @@ static void p_gated_norm(queue *q, dev y, dev x, dev w, dev gate, int n_rows, in
     TIMED(gated_norm(q->q, y, x, w, gate, n_rows, n_heads, n, eps, act), 0, "gated_norm %d x %d", n_heads, n);
 }
 
+static void p_gated_heads(queue *q, dev y, dev gate, int gate_stride, dev x, int n_rows, int n_heads, int n,
+                          act_kind act)
+{
+    TIMED(gated_heads(q->q, y, gate, gate_stride, x, n_rows, n_heads, n, act), 0, "gated_heads %d x %d", n_heads, n);
+}
+
 static void p_heads(queue *q, const head_rows *h, const step_rows *rows)
 {
     TIMED(heads(q->q, h, rows), 0, "heads %d/%d x %d", h->n_heads, h->c->n_kv_heads, h->c->head_dim);
@@ -428,6 +434,7 @@ ops *ops_profile(ops *inner)
     if (inner->heads) o->heads = p_heads;
     if (inner->sums) o->sums = p_sums;
     if (inner->gated_norm) o->gated_norm = p_gated_norm;
+    if (inner->gated_heads) o->gated_heads = p_gated_heads;
     return o;
 }
 

@@ -172,11 +172,11 @@ cudaError_t cuda_gated_norm(cudaStream_t s, float *y, cuda_x to, const float *x,
                             int n_rows, int n_heads, int dim, float eps, act_kind act);
 typedef struct { /* as head_rows; k NULL: no K/V is stored */
     float         *q;
-    const float   *k, *v, *w_q, *w_k;
+    const float   *q_in, *k, *v, *w_q, *w_k;
     const int32_t *pos, *section_pos, *lane, *slot; /* section_pos may be NULL */
     kv_view        c;
     rope_view      rope;
-    int            n_heads, layer;
+    int            n_heads, layer, q_stride;
     bool           norm_v, k_as_v, settled; /* settled: as in step_rows */
     float          eps;
 } cuda_heads_args;
@@ -184,9 +184,9 @@ cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int n_rows);
 /* section_pos may be NULL */
 cudaError_t cuda_rope(cudaStream_t s, float *x, const int32_t *pos, const int32_t *section_pos, const rope_view *p,
                       int n_rows, int n_heads, int head_dim);
-/* y NULL: only `to` is written. */
-cudaError_t cuda_gated(cudaStream_t s, float *y, cuda_x to, const float *gate, int gate_stride, const float *up,
-                       int up_stride, int n_rows, int n, act_kind act);
+/* y NULL: only `to` is written. Every `group` elements of a row of gates are followed by `gap` others. */
+cudaError_t cuda_gated(cudaStream_t s, float *y, cuda_x to, const float *gate, int gate_stride, int group, int gap,
+                       const float *up, int up_stride, int n_rows, int n, act_kind act);
 cudaError_t cuda_router(cudaStream_t s, const cuda_router_args *a, int n_rows);
 /* Sorts the pairs by matrix, in runs of up to run_pairs. */
 cudaError_t cuda_group_pairs(cudaStream_t s, const cuda_group_args *a);

@@ -361,8 +361,9 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
     bool is_q = head < a.n_heads, is_v = head >= a.n_heads + nk;
     if (!is_q) head = (head - a.n_heads) % nk;
 
-    const float                        *from = is_q ? a.q : is_v && !a.k_as_v ? a.v : a.k;
-    size_t                              at   = ((size_t)row * (is_q ? a.n_heads : nk) + head) * dim;
+    const float                        *from = is_q ? a.q_in : is_v && !a.k_as_v ? a.v : a.k;
+    size_t                              n    = (size_t)row * (is_q ? a.n_heads : nk) + head;
+    size_t                              at   = n * dim;
     row_quads<HEAD_THREADS, HEAD_QUADS> r, by = {};
     float                               sine[TURNS] = {}, cosine[TURNS] = {};
     if (!is_v) by.load(is_q ? a.w_q : a.w_k, dim);
@@ -383,7 +384,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
             sincosf((float)rope_pos(a.rope, a.pos, a.section_pos, row, i) * a.rope.freq[i], &sine[j], &cosine[j]);
     }
     if (a.settled) wait_for_previous();
-    r.load(from + at, dim);
+    r.load(from + (is_q ? n * a.q_stride : at), dim);
     if (!is_v || a.norm_v) scale_row(r, inverse_rms<0>(r, dim, a.eps), is_v ? NULL : &by);
     r.store(x, dim);
     __syncthreads();
@@ -455,11 +456,12 @@ struct row_head {
     {
         int nk = a.c.n_kv_heads, dim = a.c.head_dim, head = h < a.n_heads ? h : (h - a.n_heads) % nk;
         is_q = h < a.n_heads, is_v = h >= a.n_heads + nk;
-        from = (is_q ? a.q : is_v && !a.k_as_v ? a.v : a.k) + ((size_t)row * (is_q ? a.n_heads : nk) + head) * dim;
-        to   = (char *)from;
-        if (is_q)
+        size_t n = (size_t)row * (is_q ? a.n_heads : nk) + head;
+        from     = is_q ? a.q_in + n * a.q_stride : (is_v && !a.k_as_v ? a.v : a.k) + n * dim;
+        if (is_q) {
+            to     = (char *)(a.q + n * dim);
             is_f32 = true;
-        else {
+        } else {
             is_f32 = (is_v ? a.c.types.v : a.c.types.k) == CACHE_F32;
             to     = lane < 0 ? NULL
                               : cache_plane_in(a.c, is_v, a.layer, head, page) +
@@ -527,7 +529,8 @@ static __global__ void __launch_bounds__(HEADS_WARPS *WARP) heads_of_row_kernel(
 static bool heads_by_quads(const cuda_heads_args *a)
 {
     uintptr_t all = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->v | (uintptr_t)a->w_q | (uintptr_t)a->w_k;
-    return all % 16 == 0 && a->c.head_dim % 8 == 0 && a->c.head_dim <= 512 && a->rope.n_dims % 8 == 0;
+    return (all | (uintptr_t)a->q_in) % 16 == 0 && a->q_stride % 4 == 0 && a->c.head_dim % 8 == 0 &&
+           a->c.head_dim <= 512 && a->rope.n_dims % 8 == 0;
 }
 
 extern "C" cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int n_rows)

@@ -622,6 +622,8 @@ static void summarise(queue *q, const kv_view *c, int layer, const step_rows *ro
 static void op_heads(queue *q, const head_rows *h, const step_rows *rows)
 {
     cuda_heads_args a = {.q           = h->q.p,
+                         .q_in        = h->q_in.p ? h->q_in.p : h->q.p,
+                         .q_stride    = h->q_in.p ? h->q_stride : h->c->head_dim,
                          .k           = h->k.p,
                          .v           = h->v.p,
                          .w_q         = h->w_q.p,
@@ -664,13 +666,26 @@ static void gate_rows(queue *q, dev y, dev gate, int gate_stride, dev up, int up
     cuda_x to = pairs ? room_for_sorted(q, pairs, y.p, (size_t)n_rows * (size_t)n * sizeof(float), n)
                       : room_for_x(q, y, n_rows, n, wide);
     if (n_rows > 0)
-        note_status(q, "gated",
-                    cuda_gated(on(q), pairs ? NULL : y.p, to, gate.p, gate_stride, up.p, up_stride, n_rows, n, act));
+        note_status(
+            q, "gated",
+            cuda_gated(on(q), pairs ? NULL : y.p, to, gate.p, gate_stride, n, 0, up.p, up_stride, n_rows, n, act));
 }
 
 static void op_gated(queue *q, dev y, dev gate, int gate_stride, dev up, int up_stride, int n_rows, int n, act_kind act)
 {
     gate_rows(q, y, gate, gate_stride, up, up_stride, n_rows, n, act, is_wide(q, n_rows), NULL);
+}
+
+static void op_gated_heads(queue *q, dev y, dev gate, int gate_stride, dev x, int n_rows, int n_heads, int n,
+                           act_kind act)
+{
+    int all = n_heads * n;
+    if (n_rows < 1) return;
+    wrote_f32(q, y, n_rows, all);
+    cuda_x to = room_for_x(q, y, n_rows, all, is_wide(q, n_rows));
+    note_status(
+        q, "gated_heads",
+        cuda_gated(on(q), y.p, to, gate.p, n_heads * gate_stride, n, gate_stride - n, x.p, all, n_rows, all, act));
 }
 
 static void op_router(queue *q, dev id, dev w, dev logits, dev expert_scale, int n_rows, int n_experts, int n_slots)
@@ -1159,6 +1174,7 @@ const ops cuda_table = {
     .norms          = op_norms,
     .sums           = op_sums,
     .gated_norm     = op_gated_norm,
+    .gated_heads    = op_gated_heads,
     .experts        = op_experts,
     .aside          = op_aside,
 };

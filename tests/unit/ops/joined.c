@@ -80,6 +80,25 @@ TEST(joined_gated_norm_agrees_with_ref)
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_gated_norm, &s[i]);
 }
 
+/* Gates that stand between the heads of other rows, as queries do. */
+static rig_result play_gated_heads(rig *g, const void *arg)
+{
+    const sum_shape *s = arg;
+    int              n = s->n * s->n_slots, rows = s->norm ? 1 : ROWS;
+    dev              x = rig_put_randn(g, (size_t)(rows * n)), both = rig_put_randn(g, (size_t)(2 * rows * n));
+    dev              y = rig_new(g, (size_t)(rows * n) * sizeof(float)), z = rig_new(g, ROWS * 32 * sizeof(float));
+    const weight    *m = rig_weight(g, QUANT_F32, n, 32, 1, rig_rand_blocks(g, QUANT_F32, 32 * (size_t)n));
+    ops_gated_heads(g->o, g->q, y, dev_at_f32(both, (size_t)s->n), 2 * s->n, x, rows, s->n_slots, s->n, ACT_SIGMOID);
+    OP(g, matmul, z, m, y, rows);
+    return rig_give(g, z, (size_t)rows * 32, 1e-3, 1e-3);
+}
+
+TEST(joined_gated_heads_agree_with_ref)
+{
+    static const sum_shape s[] = {{8, 1, true}, {16, 6, false}, {40, 4, true}, {256, 24, false}};
+    for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_gated_heads, &s[i]);
+}
+
 typedef struct {
     quant_type type;
     int        n_in, n_ff;

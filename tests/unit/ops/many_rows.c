@@ -248,13 +248,14 @@ typedef struct {
     bool stores, norm_v, k_as_v;
 } head_shape;
 
-/* The rotated queries, and what attention of the last row finds in the cache. */
+/* The rotated queries, and what attention of the last row finds in the cache. All rows together have their queries
+ * elsewhere, with gaps. */
 static void heads_in_pieces(rig *g, const head_shape *s)
 {
     enum { ROWS = 75 };
     static const int piece[] = {1, 30, 7};
     size_t           nq = (size_t)(s->n_heads * s->dim), nk = (size_t)(s->n_kv_heads * s->dim), all = ROWS * nq;
-    dev              q[2], y = rig_new(g, nq * sizeof(float));
+    dev              q[2], y = rig_new(g, nq * sizeof(float)), apart = rig_new(g, 2 * all * sizeof(float));
     float           *x = rig_randn(g, all), *found[2], *k = rig_randn(g, ROWS * nk), *v = rig_randn(g, ROWS * nk);
     step_rows        rows = rig_chain(g, 0, 0, ROWS);
     rope_params      rope = {.n_dims = s->n_rotated, .freq = rig_put_randn(g, (size_t)s->n_rotated / 2)};
@@ -269,6 +270,7 @@ static void heads_in_pieces(rig *g, const head_shape *s)
         kv_class kv    = rig_kv(g, cache_types_both(CACHE_F16), 1, s->n_kv_heads, s->dim, 1, ROWS);
         dev      all_k = rig_put_f32(g, k, ROWS * nk), all_v = rig_put_f32(g, v, ROWS * nk);
         q[together] = rig_put_f32(g, x, all);
+        OP(g, copy_rows, apart, 2 * s->dim, q[together], s->dim, (dev){0}, ROWS * s->n_heads, s->dim);
         for (int r = 0, i = 0, n; r < ROWS; r += n, i++) {
             size_t    at  = (size_t)r * sizeof(int32_t);
             head_rows one = h;
@@ -277,6 +279,7 @@ static void heads_in_pieces(rig *g, const head_shape *s)
             one.c         = &kv;
             one.q         = dev_at_f32(q[together], (size_t)r * nq);
             one.v         = dev_at_f32(all_v, (size_t)r * nk);
+            if (together) one.q_in = apart, one.q_stride = 2 * s->dim;
             if (s->stores) one.k = dev_at_f32(all_k, (size_t)r * nk);
             ops_heads(g->o, g->q, &one, &of);
         }
