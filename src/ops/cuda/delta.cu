@@ -28,6 +28,11 @@ static __device__ inline int key_head(const cuda_delta_class &c, int v_head)
     return c.tiled ? v_head % c.n_k_heads : v_head / (c.n_v_heads / c.n_k_heads);
 }
 
+static __device__ inline float4 fma_quad(float4 a, float4 b, float4 c)
+{
+    return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z), fmaf(a.w, b.w, c.w));
+}
+
 /* --- inputs ---------------------------------------------------------------------------------------*/
 enum { INPUT_WARPS = 4 };
 
@@ -377,21 +382,83 @@ extern "C" cudaError_t cuda_delta(cudaStream_t s, const cuda_delta_args *a)
     return cudaGetLastError();
 }
 
-/* --- replay ---------------------------------------------------------------------------------------*/
-enum { REPLAY_THREADS = 64, REPLAY_GROUPS = REPLAY_THREADS / RULE_LANES };
-/* Rows of a memory that eight lanes hold, so that they load a key once for several rows; and those of a block. */
-template <int QUADS> struct replay_part {
-    enum { ROWS = QUADS > 4 ? 2 : 4, ALL = REPLAY_GROUPS * ROWS };
+/* --- replay ---------------------------------------------------------------------------------------
+ * A block goes from unit to unit: rows of a memory with up to REPLAY_CHUNK kept rows. The next unit comes by
+ * asynchronous copies while this one, whose memory is in registers, is computed. A lane has a quad (of heads over 128
+ * two) of each of its warp's rows: a number takes a product and an fma per kept row, and nothing is summed. */
+enum { REPLAY_WARPS = 4, REPLAY_THREADS = REPLAY_WARPS * WARP, REPLAY_CHUNK = 16, REPLAY_BLOCKS = 3 };
+
+template <int QUADS> struct alignas(16) replay_slot {
+    enum { HOLD = 16 / QUADS, ROWS = REPLAY_WARPS * HOLD, DIM = 4 * WARP * QUADS };
+    float    k[REPLAY_CHUNK][DIM], d[REPLAY_CHUNK][ROWS], decay[REPLAY_CHUNK][4];
+    uint64_t gate;
+};
+template <int QUADS> struct alignas(16) replay_shared {
+    float              s[replay_slot<QUADS>::ROWS][replay_slot<QUADS>::DIM];
+    replay_slot<QUADS> slot[2];
+};
+
+/* Rows of the memory of value head h from row j on, and kept rows from n on. */
+template <int QUADS> struct replay_unit {
+    typedef replay_slot<QUADS> slot;
+    delta_replay_item          it;
+    int                        layer, h, j, n;
+
+    __device__ inline replay_unit(const cuda_delta_class &c, const delta_replay_item *items, int at, int from)
+    {
+        int parts = (c.head_dim + slot::ROWS - 1) / slot::ROWS;
+        j         = at % parts * slot::ROWS;
+        h         = at / parts % c.n_v_heads;
+        layer     = at / parts / c.n_v_heads % c.n_layers;
+        it        = items[at / parts / c.n_v_heads / c.n_layers];
+        n         = from;
+    }
+    __device__ inline int    n_rows() const { return min_of(REPLAY_CHUNK, it.n - n); }
+    __device__ inline bool   is_last() const { return n + REPLAY_CHUNK >= it.n; }
+    __device__ inline float *live(const cuda_delta_class &c) const
+    {
+        return live_state(c, layer, it.lane) + ((size_t)h * c.head_dim + j) * c.head_dim;
+    }
+    /* Asks for the kept rows and, with the first of them, for the rows of the memory. */
+    __device__ inline void start(replay_shared<QUADS> *to, slot *rows, const cuda_delta_class &c,
+                                 const int32_t *place) const
+    {
+        int D = c.head_dim, quads = D / 4, key = (c.n_v_heads + key_head(c, h)) * D;
+        int decay = (c.n_v_heads + c.n_k_heads) * D + h / 4 * 4;
+        for (int i = threadIdx.x; i < n_rows() * WARP; i += REPLAY_THREADS) {
+            const float *tape = kept_row(c, layer, place[it.first + n + i / WARP]);
+            int          lane = i % WARP;
+#pragma unroll
+            for (int q = lane; q < QUADS * WARP; q += WARP)
+                if (q < quads) copy_piece(&rows->gate, &rows->k[i / WARP][4 * q], tape + key + 4 * q, true);
+            if (lane < slot::ROWS / 4 && j + 4 * lane < D)
+                copy_piece(&rows->gate, &rows->d[i / WARP][4 * lane], tape + h * D + j + 4 * lane, true);
+            if (lane == WARP - 1) copy_piece(&rows->gate, rows->decay[i / WARP], tape + decay, true);
+        }
+        if (n == 0 && it.pos != 0) {
+            int          row = threadIdx.x / WARP * slot::HOLD, lane = threadIdx.x % WARP;
+            const float *from = live(c) + (size_t)row * D;
+#pragma unroll
+            for (int r = 0; r < slot::HOLD; r++, from += D)
+#pragma unroll
+                for (int q = lane; q < QUADS * WARP; q += WARP)
+                    if (q < quads && j + row + r < D)
+                        copy_piece(&rows->gate, &to->s[row + r][4 * q], from + 4 * q, true);
+        }
+        copy_commit();
+    }
 };
 
 /* Makes the inputs of the kept rows the last inputs of the convolution, after the inputs before them. */
-static __device__ inline void replay_inputs(const cuda_delta_class &c, int layer, const delta_replay_item &it,
+static __device__ inline void replay_inputs(const cuda_delta_class &c, const delta_replay_item *items, int n_items,
                                             const int32_t *place)
 {
-    float *window = live_state(c, layer, it.lane) + c.memory_floats;
-    int    n_last = c.n_taps - 1, thread = ((int)blockIdx.x) * REPLAY_THREADS + threadIdx.x;
-    for (int i = 4 * thread; i < c.n_channels; i += 4 * (int)gridDim.x * REPLAY_THREADS) {
-        float4 last[DELTA_MAX_TAPS];
+    int n_last = c.n_taps - 1, quads = c.n_channels / 4, all = n_items * c.n_layers * quads;
+    for (int at = (int)blockIdx.x * REPLAY_THREADS + threadIdx.x; at < all; at += (int)gridDim.x * REPLAY_THREADS) {
+        delta_replay_item it    = items[at / quads / c.n_layers];
+        int               layer = at / quads % c.n_layers, i = at % quads * 4;
+        float            *window = live_state(c, layer, it.lane) + c.memory_floats;
+        float4            last[DELTA_MAX_TAPS];
 #pragma unroll
         for (int j = 0; j < DELTA_MAX_TAPS - 1; j++) {
             int k = it.n - n_last + j; /* negative: an old input, which has a higher index */
@@ -408,63 +475,101 @@ static __device__ inline void replay_inputs(const cuda_delta_class &c, int layer
     }
 }
 
-/* Grid: x over the parts of the memories of a layer, y over layers, z over items. */
-template <int QUADS>
-static __global__ void __launch_bounds__(REPLAY_THREADS, 8)
-    delta_replay_kernel(cuda_delta_class c, const delta_replay_item *items, const int32_t *place)
-{
-    enum { ROWS = replay_part<QUADS>::ROWS, PART = replay_part<QUADS>::ALL };
-    int D = c.head_dim, parts = (D + PART - 1) / PART, layer = blockIdx.y;
-    int h = blockIdx.x / parts, j = blockIdx.x % parts * PART + threadIdx.x / RULE_LANES * ROWS;
-    let_next_start();
-    wait_for_previous();
-    delta_replay_item it = items[blockIdx.z];
-    if (j < D) { /* then its ROWS rows are in the memory: D is a multiple of 4 */
-        float            *live = live_state(c, layer, it.lane) + ((size_t)h * D + j) * D;
-        memory_row<QUADS> s[ROWS];
+/* The rows of the memory that a warp has: quads lane, lane + 32 of each. */
+template <int QUADS> struct replay_rows {
+    enum { HOLD = replay_slot<QUADS>::HOLD };
+    float4 s[HOLD][QUADS];
+
+    static __device__ inline int at(int q) { return 4 * ((int)threadIdx.x % WARP + q * WARP); }
+    __device__ inline void       load(const replay_shared<QUADS> &from, int row, bool zero)
+    {
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            s[r].clear();
-            if (it.pos != 0) s[r].load(live + (size_t)r * D, D);
-        }
-#pragma unroll 2
-        for (int n = 0; n < it.n; n++) {
-            const float      *tape  = kept_row(c, layer, place[it.first + n]);
-            float             decay = tape[(size_t)(c.n_v_heads + c.n_k_heads) * D + h];
-            memory_row<QUADS> k;
-            k.load(tape + (size_t)(c.n_v_heads + key_head(c, h)) * D, D);
+        for (int r = 0; r < HOLD; r++)
 #pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                s[r].decay(decay);
-                s[r].add(tape[(size_t)h * D + j + r], k);
+            for (int q = 0; q < QUADS; q++)
+                s[r][q] = zero ? make_float4(0, 0, 0, 0) : *(const float4 *)&from.s[row + r][at(q)];
+    }
+    /* Stores the first n rows. */
+    __device__ inline void store(float *to, int n, int D) const
+    {
+#pragma unroll
+        for (int r = 0; r < HOLD; r++)
+#pragma unroll
+            for (int q = 0; q < QUADS; q++)
+                if (r < n && at(q) < D) *(float4 *)(to + (size_t)r * D + at(q)) = s[r][q];
+    }
+    __device__ inline void apply(const replay_slot<QUADS> &rows, int i, int row, float decay)
+    {
+        float4 k[QUADS];
+#pragma unroll
+        for (int q = 0; q < QUADS; q++) k[q] = *(const float4 *)&rows.k[i][at(q)];
+#pragma unroll
+        for (int r = 0; r < HOLD; r++) {
+            float4 of = *(const float4 *)&rows.d[i][row + r / 4 * 4];
+            float  d  = r % 4 == 0 ? of.x : r % 4 == 1 ? of.y : r % 4 == 2 ? of.z : of.w;
+#pragma unroll
+            for (int q = 0; q < QUADS; q++) {
+                float4 x = s[r][q];
+                s[r][q]  = fma_quad(make_float4(d, d, d, d), k[q],
+                                    make_float4(decay * x.x, decay * x.y, decay * x.z, decay * x.w));
             }
         }
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) s[r].store(live + (size_t)r * D, D);
     }
-    replay_inputs(c, layer, it, place);
+};
+
+/* Grid: block i takes units i, i + gridDim.x, ... */
+template <int QUADS>
+static __global__ void __launch_bounds__(REPLAY_THREADS, REPLAY_BLOCKS)
+    delta_replay_kernel(cuda_delta_class c, const delta_replay_item *items, int n_items, int n_units,
+                        const int32_t *place)
+{
+    typedef replay_slot<QUADS> slot;
+    DYNAMIC_SHARED(float4, replay_memory);
+    auto              *mid = (replay_shared<QUADS> *)replay_memory;
+    int                row = threadIdx.x / WARP * slot::HOLD, at = blockIdx.x, from = 0, which = 0;
+    replay_rows<QUADS> s;
+    let_next_start();
+    wait_for_previous();
+    if (at < n_units) replay_unit<QUADS>(c, items, at, from).start(mid, &mid->slot[0], c, place);
+    replay_inputs(c, items, n_items, place);
+    while (at < n_units) {
+        replay_unit<QUADS> u(c, items, at, from);
+        const slot        &now  = mid->slot[which];
+        int                n    = u.n_rows();
+        bool               last = u.is_last();
+        copy_wait<0>(&mid->slot[which].gate);
+        if (from == 0) {
+            s.load(*mid, row, u.it.pos == 0);
+            __syncthreads(); /* before the next unit's rows come to this place */
+        }
+        from = last ? 0 : from + REPLAY_CHUNK;
+        at += last ? (int)gridDim.x : 0;
+        which ^= 1;
+        if (at < n_units) replay_unit<QUADS>(c, items, at, from).start(mid, &mid->slot[which], c, place);
+#pragma unroll 2
+        for (int i = 0; i < n; i++) s.apply(now, i, row, now.decay[i][u.h % 4]);
+        if (last) s.store(u.live(c) + (size_t)row * c.head_dim, c.head_dim - u.j - row, c.head_dim);
+    }
 }
 
 template <int QUADS>
 static void launch_replay(cudaStream_t s, const cuda_delta_class *c, const delta_replay_item *items, int n_items,
                           const int32_t *places)
 {
-    unsigned parts = blocks_for((size_t)c->head_dim, replay_part<QUADS>::ALL);
-    dim3     grid(parts * (unsigned)c->n_v_heads, (unsigned)c->n_layers, (unsigned)n_items);
-    LAUNCH_EARLY((delta_replay_kernel<QUADS>), grid, REPLAY_THREADS, 0, s, *c, items, places);
+    int parts  = (c->head_dim + replay_slot<QUADS>::ROWS - 1) / replay_slot<QUADS>::ROWS;
+    int units  = n_items * c->n_layers * c->n_v_heads * parts;
+    int blocks = min_int(units, REPLAY_BLOCKS * multiprocessors());
+    allow_shared(delta_replay_kernel<QUADS>, sizeof(replay_shared<QUADS>));
+    LAUNCH_EARLY((delta_replay_kernel<QUADS>), (unsigned)blocks, REPLAY_THREADS, sizeof(replay_shared<QUADS>), s, *c,
+                 items, n_items, units, places);
 }
 
 extern "C" cudaError_t cuda_delta_replay(cudaStream_t s, const cuda_delta_class *c, const delta_replay_item *items,
                                          int n_items, const int32_t *places)
 {
-    int D = c->head_dim;
-    if (D <= 32)
+    if (c->head_dim <= 128)
         launch_replay<1>(s, c, items, n_items, places);
-    else if (D <= 64)
-        launch_replay<2>(s, c, items, n_items, places);
-    else if (D <= 128)
-        launch_replay<4>(s, c, items, n_items, places);
     else
-        launch_replay<8>(s, c, items, n_items, places);
+        launch_replay<2>(s, c, items, n_items, places);
     return cudaGetLastError();
 }

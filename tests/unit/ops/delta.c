@@ -217,6 +217,41 @@ static void play_promise(rig *g)
 }
 TEST(delta_rows_do_not_depend_on_steps) { rig_each(t, play_promise); }
 
+/* Kept rows of all lanes in one commit: a new lane, one with as many rows as a kernel takes at once, one with more. */
+static void play_commit(rig *g)
+{
+    static const int       from[LANES] = {0, 5, 3}, n[LANES] = {2, 16, 19};
+    static const net_shape some[] = {{2, 6, 40, false}, {2, 6, 128, true}, {1, 2, 256, false}};
+    for (size_t k = 0; k < COUNT(some); k++) {
+        net               m = new_net(g, &some[k]);
+        delta_replay_item item[LANES];
+        int32_t           place[PLACES];
+        float            *state[LANES];
+        int               n_places = 0;
+        for (int lane = 0; lane < LANES; lane++) {
+            rows_of sure = {0}, kept = {0};
+            for (int i = 0; i < from[lane]; i++) add(&sure, lane, i, i - 1, -1, i);
+            if (sure.n) run(&m, &sure);
+            item[lane] = (delta_replay_item){lane, from[lane], n_places, n[lane]};
+            for (int i = 0; i < n[lane]; i++) {
+                place[n_places] = (n_places * 7 + 3) % PLACES; /* anywhere */
+                add(&kept, lane, from[lane] + i, i - 1, place[n_places++], from[lane] + i);
+            }
+            run(&m, &kept);
+        }
+        dev items = rig_put(g, item, sizeof item), places = rig_put_i32(g, place, (size_t)n_places);
+        OP(g, delta_replay, &m.c, items, LANES, places);
+        for (int lane = 0; lane < LANES; lane++) state[lane] = live_state(&m, lane);
+        for (int lane = 0; lane < LANES; lane++) {
+            rows_of all = {0};
+            for (int i = 0; i < from[lane] + n[lane]; i++) add(&all, lane, i, i - 1, -1, i);
+            run(&m, &all);
+            same_state(&m, lane, state[lane]);
+        }
+    }
+}
+TEST(delta_replay_commits_all_lanes_at_once) { rig_each(t, play_commit); }
+
 /* --- gates ----------------------------------------------------------------------------------------*/
 typedef struct {
     int rows, heads, n;
