@@ -1,7 +1,7 @@
 /* Gated delta nets (ops.h): two kernels for a step, one for the replay of kept rows.
  *
  *   inputs    convolution and SiLU, unit queries and keys, decays and strengths     a warp per head of a row
- *   rule      the rows of a lane, one after another                                 a block per 32 rows of a memory
+ *   rule      the rows of a lane, one after another                                 a block per RULE_ROWS rows of a memory
  *
  * A row of the transposed memory S depends on no other. Eight lanes of a warp hold one, lane p the quads p, p + 8, ...
  * of it, and apply row after row to registers:
@@ -12,7 +12,6 @@
  * it on its path. If registers hold another state, it is made again: the live state, then d k of each kept row of the
  * path, as `replay` does. */
 #include "ops/cuda/act.cuh"
-#include "ops/cuda/convert.cuh"
 
 static __device__ inline float *live_state(const cuda_delta_class &c, int layer, int32_t lane)
 {
@@ -57,61 +56,152 @@ static __device__ inline void find_inputs(const cuda_delta_args &a, int r, int n
     }
 }
 
-/* Grid: x over heads, INPUT_WARPS at a time; y over rows. */
-template <int QUADS> static __global__ void __launch_bounds__(INPUT_WARPS *WARP) delta_inputs_kernel(cuda_delta_args a)
+/* Returns the factor of the convolved channels of a head whose sum of squares over a warp is that of ss. */
+static __device__ inline float unit_scale(const cuda_delta_class &c, int head, float ss)
+{
+    float whole = warp_sum(ss);
+    if (head >= 2 * c.n_k_heads) return 1;
+    return (head < c.n_k_heads ? 1 / sqrtf((float)c.head_dim) : 1) / sqrtf(whole + 1e-6f);
+}
+static __device__ inline float decay_of(float x, float rate) { return expf(rate * (x > 20 ? x : log1pf(expf(x)))); }
+
+/* Ends a row's convolution of a head: v holds the lane's sums, x its inputs. kept NULL: the row is sure. */
+template <int QUADS>
+static __device__ inline void put_channels(const cuda_delta_args &a, int row, int head, float4 (&v)[QUADS],
+                                           const float4 (&x)[QUADS], float *kept)
 {
     const cuda_delta_class &c    = a.c;
-    int                     head = blockIdx.x * INPUT_WARPS + threadIdx.x / WARP, row = blockIdx.y, D = c.head_dim;
-    int                     lane = threadIdx.x % WARP, K = c.n_k_heads, V = c.n_v_heads;
-    const float            *in[DELTA_MAX_TAPS];
-    let_next_start();
-    if (!a.settled) wait_for_previous();
-    bool live = head < 2 * K + V && a.lane[row] >= 0; /* otherwise padding */
-    if (live) find_inputs(a, row, c.n_taps, live_state(c, c.layer, a.lane[row]) + c.memory_floats, in);
-    int32_t place = a.kept[row];
-    float  *kept  = place < 0 ? NULL : kept_row(c, c.layer, place);
-    if (a.settled) wait_for_previous();
-    if (!live) return; /* the whole warp */
-    float4 v[QUADS];
-    float  ss = 0;
+    int                     lane = threadIdx.x % WARP, D = c.head_dim, K = c.n_k_heads, V = c.n_v_heads;
+    float                   ss = 0;
+#pragma unroll
+    for (int j = 0; j < QUADS; j++) {
+        v[j] = make_float4(silu(v[j].x), silu(v[j].y), silu(v[j].z), silu(v[j].w));
+        ss   = fmaf(v[j].w, v[j].w, fmaf(v[j].z, v[j].z, fmaf(v[j].y, v[j].y, fmaf(v[j].x, v[j].x, ss))));
+    }
+    float by = unit_scale(c, head, ss);
 #pragma unroll
     for (int j = 0; j < QUADS; j++) {
         int    i  = 4 * (lane + j * WARP);
         size_t at = (size_t)head * D + i;
-        v[j]      = make_float4(0, 0, 0, 0);
-        if (i >= D) continue;
-#pragma unroll
-        for (int t = 0; t < DELTA_MAX_TAPS; t++) {
-            if (!in[t]) continue;
-            float4 w = *(const float4 *)(a.w + (size_t)t * c.n_channels + at), x = *(const float4 *)(in[t] + at);
-            v[j] = make_float4(fmaf(w.x, x.x, v[j].x), fmaf(w.y, x.y, v[j].y), fmaf(w.z, x.z, v[j].z),
-                               fmaf(w.w, x.w, v[j].w));
-            if (kept && t == c.n_taps - 1) *(float4 *)(kept + c.tape_floats + at) = x;
-        }
-        v[j] = make_float4(silu(v[j].x), silu(v[j].y), silu(v[j].z), silu(v[j].w));
-        ss   = fmaf(v[j].w, v[j].w, fmaf(v[j].z, v[j].z, fmaf(v[j].y, v[j].y, fmaf(v[j].x, v[j].x, ss))));
-    }
-    float by = head >= 2 * K ? 1 : (head < K ? 1 / sqrtf((float)D) : 1) / sqrtf(warp_sum(ss) + 1e-6f);
-#pragma unroll
-    for (int j = 0; j < QUADS; j++) {
-        int i = 4 * (lane + j * WARP);
         if (i >= D) continue;
         float4 u = make_float4(v[j].x * by, v[j].y * by, v[j].z * by, v[j].w * by);
-        *(float4 *)(a.conv + (size_t)row * c.n_channels + (size_t)head * D + i) = u;
+        *(float4 *)(a.conv + (size_t)row * c.n_channels + at) = u;
+        if (kept) *(float4 *)(kept + c.tape_floats + at) = x[j];
         if (kept && head >= K && head < 2 * K) *(float4 *)(kept + (size_t)(V + head - K) * D + i) = u;
     }
     int h = head - 2 * K;
     if (h < 0 || lane != 0) return;
     size_t at    = (size_t)row * V + h;
-    float  x     = a.a[at] + a.bias[h];
-    float  decay = expf(a.rate[h] * (x > 20 ? x : log1pf(expf(x))));
+    float  decay = decay_of(a.a[at] + a.bias[h], a.rate[h]);
     a.a[at]      = decay;
     a.b[at]      = sigmoid(a.b[at]);
     if (kept) kept[(size_t)(V + K) * D + h] = decay;
 }
 
+/* Runs a row of a head; in: from find_inputs. */
+template <int QUADS>
+static __device__ inline void convolve_row(const cuda_delta_args &a, int row, int head,
+                                           const float *const (&in)[DELTA_MAX_TAPS], float *kept)
+{
+    const cuda_delta_class &c = a.c;
+    float4                  v[QUADS], own[QUADS];
+#pragma unroll
+    for (int j = 0; j < QUADS; j++) {
+        int    i  = 4 * (threadIdx.x % WARP + j * WARP);
+        size_t at = (size_t)head * c.head_dim + i;
+        v[j] = own[j] = make_float4(0, 0, 0, 0);
+        if (i >= c.head_dim) continue;
+#pragma unroll
+        for (int t = 0; t < DELTA_MAX_TAPS; t++) {
+            if (!in[t]) continue;
+            float4 w = *(const float4 *)(a.w + (size_t)t * c.n_channels + at), x = *(const float4 *)(in[t] + at);
+            v[j] = fma_quad(w, x, v[j]);
+            if (t == c.n_taps - 1) own[j] = x;
+        }
+    }
+    put_channels(a, row, head, v, own, kept);
+}
+
+/* Grid: x over heads, INPUT_WARPS at a time; y over rows. */
+template <int QUADS> static __global__ void __launch_bounds__(INPUT_WARPS *WARP) delta_inputs_kernel(cuda_delta_args a)
+{
+    const cuda_delta_class &c    = a.c;
+    int                     head = blockIdx.x * INPUT_WARPS + threadIdx.x / WARP, row = blockIdx.y;
+    const float            *in[DELTA_MAX_TAPS];
+    let_next_start();
+    if (!a.settled) wait_for_previous();
+    bool live = head < 2 * c.n_k_heads + c.n_v_heads && a.lane[row] >= 0; /* otherwise padding */
+    if (live) find_inputs(a, row, c.n_taps, live_state(c, c.layer, a.lane[row]) + c.memory_floats, in);
+    int32_t place = a.kept[row];
+    float  *kept  = place < 0 ? NULL : kept_row(c, c.layer, place);
+    if (a.settled) wait_for_previous();
+    if (live) convolve_row<QUADS>(a, row, head, in, kept); /* the whole warp */
+}
+
+/* The same for many rows, with INPUT_TAPS taps and heads of up to 128: a warp has INPUT_RUN rows, and reads the inputs
+ * of rows that follow each other once. */
+enum { INPUT_MANY_ROWS = 65, INPUT_RUN = 8, INPUT_TAPS = 4 };
+
+static __global__ void __launch_bounds__(INPUT_WARPS *WARP) delta_inputs_many_kernel(cuda_delta_args a)
+{
+    const cuda_delta_class &c    = a.c;
+    int                     head = blockIdx.x * INPUT_WARPS + threadIdx.x / WARP, first = blockIdx.y * INPUT_RUN;
+    int                     n = min_of(INPUT_RUN, a.n_rows - first), lane = threadIdx.x % WARP, i = 4 * lane;
+    size_t                  at   = (size_t)head * c.head_dim + i;
+    bool                    real = i < c.head_dim;
+    const float            *in[DELTA_MAX_TAPS];
+    float4                  w[INPUT_TAPS], x[INPUT_RUN + INPUT_TAPS - 1];
+    let_next_start();
+    wait_for_previous();
+    if (head >= 2 * c.n_k_heads + c.n_v_heads) return;
+    int  mine    = first + min_of(lane, n - 1);
+    bool follows = a.lane[mine] >= 0 && (mine == first || a.before[mine] == mine - 1);
+    if (__ballot_sync(ALL_LANES, follows) != ALL_LANES) {
+        for (int row = first; row < first + n; row++) {
+            if (a.lane[row] < 0) continue;
+            find_inputs(a, row, c.n_taps, live_state(c, c.layer, a.lane[row]) + c.memory_floats, in);
+            convolve_row<1>(a, row, head, in, a.kept[row] < 0 ? NULL : kept_row(c, c.layer, a.kept[row]));
+        }
+        return;
+    }
+    find_inputs(a, first, INPUT_TAPS, live_state(c, c.layer, a.lane[first]) + c.memory_floats, in);
+#pragma unroll
+    for (int t = 0; t < INPUT_TAPS; t++)
+        w[t] = real ? *(const float4 *)(a.w + (size_t)t * c.n_channels + at) : make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int t = 0; t < INPUT_TAPS - 1; t++)
+        x[t] = real && in[t] ? *(const float4 *)(in[t] + at) : make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int r = 0; r < INPUT_RUN; r++)
+        x[INPUT_TAPS - 1 + r] =
+            real && r < n ? *(const float4 *)(a.x + (size_t)(first + r) * c.n_channels + at) : make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int r = 0; r < INPUT_RUN; r++) {
+        if (r >= n) return;
+        float4  v[1] = {make_float4(0, 0, 0, 0)}, own[1] = {x[r + INPUT_TAPS - 1]};
+        int32_t place = a.kept[first + r];
+#pragma unroll
+        for (int t = 0; t < INPUT_TAPS; t++) v[0] = fma_quad(w[t], x[r + t], v[0]);
+        put_channels(a, first + r, head, v, own, place < 0 ? NULL : kept_row(c, c.layer, place));
+    }
+}
+
+static void launch_inputs(cudaStream_t s, const cuda_delta_args *a)
+{
+    const cuda_delta_class *c     = &a->c;
+    unsigned                heads = blocks_for((size_t)(2 * c->n_k_heads + c->n_v_heads), INPUT_WARPS);
+    dim3                    grid(heads, (unsigned)a->n_rows), runs(heads, blocks_for((size_t)a->n_rows, INPUT_RUN));
+    if (a->n_rows >= INPUT_MANY_ROWS && c->n_taps == INPUT_TAPS && c->head_dim <= 128)
+        LAUNCH_EARLY(delta_inputs_many_kernel, runs, INPUT_WARPS * WARP, 0, s, *a);
+    else if (c->head_dim <= 128)
+        LAUNCH_EARLY((delta_inputs_kernel<1>), grid, INPUT_WARPS * WARP, 0, s, *a);
+    else
+        LAUNCH_EARLY((delta_inputs_kernel<2>), grid, INPUT_WARPS * WARP, 0, s, *a);
+}
+
 /* --- the rule -------------------------------------------------------------------------------------*/
-enum { RULE_THREADS = 256, RULE_LANES = 8, RULE_ROWS = RULE_THREADS / RULE_LANES, RULE_CHUNK = 8, RULE_GROUPS = 4 };
+enum { RULE_THREADS = 128, RULE_HOLD = 1, RULE_GROUPS = 4 };
+enum { RULE_LANES = 8, RULE_ROWS = RULE_THREADS / RULE_LANES * RULE_HOLD };
 
 /* One row of a transposed memory, as its lanes hold it. */
 template <int QUADS> struct memory_row {
@@ -143,92 +233,159 @@ template <int QUADS> struct memory_row {
     __device__ inline void add(float d, const memory_row &k)
     {
 #pragma unroll
-        for (int m = 0; m < QUADS; m++)
-            s[m] = make_float4(fmaf(d, k.s[m].x, s[m].x), fmaf(d, k.s[m].y, s[m].y), fmaf(d, k.s[m].z, s[m].z),
-                               fmaf(d, k.s[m].w, s[m].w));
+        for (int m = 0; m < QUADS; m++) s[m] = fma_quad(make_float4(d, d, d, d), k.s[m], s[m]);
     }
-    /* Returns the dot, the same in all its lanes. */
-    __device__ inline float dot(const memory_row &k) const
+    /* Returns this lane's share of the dot. */
+    __device__ inline float dot_here(const memory_row &k) const
     {
         float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
-        for (int m = 0; m < QUADS; m++)
-            sum = make_float4(fmaf(s[m].x, k.s[m].x, sum.x), fmaf(s[m].y, k.s[m].y, sum.y),
-                              fmaf(s[m].z, k.s[m].z, sum.z), fmaf(s[m].w, k.s[m].w, sum.w));
-        float v = (sum.x + sum.y) + (sum.z + sum.w);
+        for (int m = 0; m < QUADS; m++) sum = fma_quad(s[m], k.s[m], sum);
+        return (sum.x + sum.y) + (sum.z + sum.w);
+    }
+    /* Replaces lanes' shares of N dots by the dots. */
+    template <int N> static __device__ inline void add_lanes(float (&v)[N])
+    {
 #pragma unroll
-        for (int k = RULE_LANES / 2; k > 0; k /= 2) v += __shfl_xor_sync(ALL_LANES, v, k);
-        return v;
+        for (int k = RULE_LANES / 2; k > 0; k /= 2)
+#pragma unroll
+            for (int i = 0; i < N; i++) v[i] += __shfl_xor_sync(ALL_LANES, v[i], k);
     }
 };
 
 /* Some rows of a step, as one value head sees them. */
 template <int QUADS> struct alignas(16) rule_rows {
-    enum { DIM = 4 * RULE_LANES * QUADS };
-    float   q[RULE_CHUNK][DIM], k[RULE_CHUNK][DIM], v[RULE_CHUNK][RULE_ROWS];
-    float   decay[RULE_CHUNK], beta[RULE_CHUNK];
-    int32_t before[RULE_CHUNK], kept[RULE_CHUNK];
+    enum { CHUNK = QUADS > 4 ? 8 : 16, DIM = 4 * RULE_LANES * QUADS };
+    float    q[CHUNK][DIM], k[CHUNK][DIM], v[CHUNK][RULE_ROWS];
+    float    decay[CHUNK], beta[CHUNK];
+    int32_t  before[CHUNK], kept[CHUNK];
+    uint64_t gate;
 };
 
-/* The same on its way from memory: what one thread carries. */
+/* The same on its way from memory: what does not come by asynchronous copies. */
 template <int QUADS> struct rule_load {
-    enum { N = 2 * RULE_CHUNK * RULE_LANES * QUADS / RULE_THREADS };
-    float4  qk[N < 1 ? 1 : N];
-    float   v, decay, beta;
-    int32_t before, kept;
+    typedef rule_rows<QUADS> R;
+    float                    decay, beta;
+    int32_t                  before, kept;
 
-    /* Element i of a chunk's queries and keys: row, then q or k, then quad. */
-    static __device__ inline int quad(int i) { return ((int)threadIdx.x + i * RULE_THREADS) % (RULE_LANES * QUADS); }
-    static __device__ inline int which(int i) { return ((int)threadIdx.x + i * RULE_THREADS) / (RULE_LANES * QUADS); }
-
-    __device__ inline void load(const cuda_delta_args &a, int first, int end, int h, int j0)
+    __device__ inline void start(R *to, const cuda_delta_args &a, int first, int end, int h, int j0)
     {
         const cuda_delta_class &c = a.c;
-        int                     D = c.head_dim;
-#pragma unroll
-        for (int i = 0; i < (N < 1 ? 1 : N); i++) {
-            int r = first + which(i) / 2, at = 4 * quad(i);
-            qk[i] = make_float4(0, 0, 0, 0);
-            if (which(i) < 2 * RULE_CHUNK && r < end && at < D)
-                qk[i] = *(const float4 *)(a.conv + (size_t)r * c.n_channels +
-                                          (size_t)(key_head(c, h) + which(i) % 2 * c.n_k_heads) * D + at);
+        int                     D = c.head_dim, n = min_of(R::CHUNK, end - first);
+        const float            *keys   = a.conv + (size_t)first * c.n_channels + (size_t)key_head(c, h) * D;
+        const float            *values = a.conv + (size_t)first * c.n_channels + (size_t)(2 * c.n_k_heads + h) * D + j0;
+        for (int i = threadIdx.x; i < n * (R::DIM / 2); i += RULE_THREADS) {
+            int row = i / (R::DIM / 2), key = i / (R::DIM / 4) % 2, at = i % (R::DIM / 4) * 4;
+            if (at < D)
+                copy_piece(&to->gate, (key ? to->k : to->q)[row] + at,
+                           keys + (size_t)row * c.n_channels + (size_t)(key * c.n_k_heads) * D + at, true);
         }
-        int r = first + threadIdx.x / RULE_ROWS, j = j0 + threadIdx.x % RULE_ROWS;
-        v = r < end && j < D ? a.conv[(size_t)r * c.n_channels + (size_t)(2 * c.n_k_heads + h) * D + j] : 0;
-        r = first + threadIdx.x;
-        if (threadIdx.x >= RULE_CHUNK || r >= end) return;
+        for (int i = threadIdx.x; i < n * (RULE_ROWS / 4); i += RULE_THREADS) {
+            int row = i / (RULE_ROWS / 4), at = i % (RULE_ROWS / 4) * 4;
+            if (j0 + at < D) copy_piece(&to->gate, to->v[row] + at, values + (size_t)row * c.n_channels + at, true);
+        }
+        copy_commit();
+        int r = first + threadIdx.x;
+        if (threadIdx.x >= R::CHUNK || r >= end) return;
         decay  = a.a[(size_t)r * c.n_v_heads + h];
         beta   = a.b[(size_t)r * c.n_v_heads + h];
         before = a.before[r];
         kept   = a.kept[r];
     }
-    __device__ inline void store(rule_rows<QUADS> *to) const
+    /* Returns when all threads see the rows. */
+    __device__ inline void finish(R *to) const
     {
-#pragma unroll
-        for (int i = 0; i < (N < 1 ? 1 : N); i++)
-            if (which(i) < 2 * RULE_CHUNK)
-                *(float4 *)((which(i) % 2 ? to->k : to->q)[which(i) / 2] + 4 * quad(i)) = qk[i];
-        to->v[threadIdx.x / RULE_ROWS][threadIdx.x % RULE_ROWS] = v;
-        if (threadIdx.x >= RULE_CHUNK) return;
-        to->decay[threadIdx.x]  = decay;
-        to->beta[threadIdx.x]   = beta;
-        to->before[threadIdx.x] = before;
-        to->kept[threadIdx.x]   = kept;
+        if (threadIdx.x < R::CHUNK) {
+            to->decay[threadIdx.x]  = decay;
+            to->beta[threadIdx.x]   = beta;
+            to->before[threadIdx.x] = before;
+            to->kept[threadIdx.x]   = kept;
+        }
+        copy_wait<0>(&to->gate);
     }
 };
-static_assert(RULE_THREADS == RULE_CHUNK * RULE_ROWS, "a value per thread");
+
+/* Makes the elements of keys and queries that heads do not have zeros, where no copy goes. */
+template <int QUADS> static __device__ inline void clear_rest(rule_rows<QUADS> (&rows)[2], int D)
+{
+    enum { DIM = rule_rows<QUADS>::DIM, CHUNK = rule_rows<QUADS>::CHUNK };
+    if (D == DIM) return;
+    for (int i = threadIdx.x; i < 2 * CHUNK * DIM; i += RULE_THREADS)
+        if (i % DIM >= D)
+            rows[i / DIM / CHUNK].q[i / DIM % CHUNK][i % DIM] = rows[i / DIM / CHUNK].k[i / DIM % CHUNK][i % DIM] = 0;
+}
 
 /* A lane's rows, and the part of its state that a block works on. */
 struct rule_lane {
     int    first, end, first_kept;
     bool   zero; /* the state before them is all zeros */
-    float *live; /* this thread's row of the memory; NULL: it has none */
+    float *live; /* this thread's first row of the memory; NULL: it has none */
 };
 
-/* s = the state after row p: the live state, which holds the sure rows, and the kept rows of the path to p. */
+/* Consecutive rows of a memory, which share the loads of keys and queries. */
+template <int QUADS> struct memory_part {
+    memory_row<QUADS> s[RULE_HOLD];
+    float             y[RULE_HOLD]; /* this lane's shares of the outputs of the row before */
+
+    /* live NULL: zeros */
+    __device__ inline void load(const float *live, int D)
+    {
+#pragma unroll
+        for (int i = 0; i < RULE_HOLD; i++) {
+            s[i].clear();
+            if (live) s[i].load(live + (size_t)i * D, D);
+        }
+    }
+    __device__ inline void store(float *live, int D) const
+    {
+#pragma unroll
+        for (int i = 0; i < RULE_HOLD; i++)
+            if (live) s[i].store(live + (size_t)i * D, D);
+    }
+    /* Writes a number per row, from the first of its lanes on. to NULL: nowhere */
+    static __device__ inline void put(float *to, const float (&v)[RULE_HOLD])
+    {
+        int   lane = threadIdx.x % RULE_LANES;
+        float mine = v[0];
+#pragma unroll
+        for (int i = 1; i < RULE_HOLD; i++) mine = lane == i ? v[i] : mine;
+        if (to && lane < RULE_HOLD) to[lane] = mine;
+    }
+    /* Applies a row. Its outputs are added up with the next row's sums s.k; those of the row before go to y_to. */
+    __device__ inline void apply(const rule_rows<QUADS> &rows, int i, int here, float *y_to, float *d_to)
+    {
+        memory_row<QUADS> k, q;
+        float             sums[2 * RULE_HOLD], d[RULE_HOLD], before[RULE_HOLD];
+        k.load(rows.k[i], rule_rows<QUADS>::DIM);
+#pragma unroll
+        for (int r = 0; r < RULE_HOLD; r++) {
+            s[r].decay(rows.decay[i]);
+            sums[r]             = s[r].dot_here(k);
+            sums[RULE_HOLD + r] = y[r];
+        }
+        memory_row<QUADS>::add_lanes(sums);
+        q.load(rows.q[i], rule_rows<QUADS>::DIM);
+#pragma unroll
+        for (int r = 0; r < RULE_HOLD; r++) {
+            d[r] = rows.beta[i] * (rows.v[i][here + r] - sums[r]);
+            s[r].add(d[r], k);
+            before[r] = sums[RULE_HOLD + r];
+            y[r]      = s[r].dot_here(q);
+        }
+        put(y_to, before);
+        put(d_to, d);
+    }
+    __device__ inline void finish(float *y_to)
+    {
+        memory_row<QUADS>::add_lanes(y);
+        put(y_to, y);
+    }
+};
+
+/* part = the state after row p: the live state, which holds the sure rows, and the kept rows of the path to p. */
 template <int QUADS>
-static __device__ inline void rebuild(memory_row<QUADS> &s, const cuda_delta_args &a, const rule_lane &l, int p, int h,
-                                      int j)
+static __device__ inline void rebuild(memory_part<QUADS> &part, const cuda_delta_args &a, const rule_lane &l, int p,
+                                      int h, int j)
 {
     __shared__ int          path[DELTA_MAX_KEPT], n_path;
     const cuda_delta_class &c = a.c;
@@ -240,49 +397,60 @@ static __device__ inline void rebuild(memory_row<QUADS> &s, const cuda_delta_arg
         n_path = n;
     }
     __syncthreads();
-    s.clear();
-    if (l.live && !(l.zero && l.first_kept == l.first)) s.load(l.live, D);
+    part.load(l.zero && l.first_kept == l.first ? NULL : l.live, D);
     for (int n = n_path; n-- > 0;) {
         int               r = path[n];
         memory_row<QUADS> k;
         k.load(a.conv + (size_t)r * c.n_channels + (size_t)(c.n_k_heads + key_head(c, h)) * D, D);
-        s.decay(a.a[(size_t)r * c.n_v_heads + h]);
-        s.add(j < D ? kept_row(c, c.layer, a.kept[r])[(size_t)h * D + j] : 0, k);
+#pragma unroll
+        for (int i = 0; i < RULE_HOLD; i++) {
+            part.s[i].decay(a.a[(size_t)r * c.n_v_heads + h]);
+            part.s[i].add(j < D ? kept_row(c, c.layer, a.kept[r])[(size_t)h * D + j + i] : 0, k);
+        }
     }
 }
 
 template <int QUADS>
-static __device__ inline void run_lane(const cuda_delta_args &a, const rule_lane &l, memory_row<QUADS> &s, int h,
+static __device__ inline void run_lane(const cuda_delta_args &a, const rule_lane &l, memory_part<QUADS> &part, int h,
                                        int j0)
 {
-    __shared__ rule_rows<QUADS> rows;
+    enum { CHUNK = rule_rows<QUADS>::CHUNK };
+    __shared__ rule_rows<QUADS> rows[2];
     const cuda_delta_class     &c = a.c;
-    int                         D = c.head_dim, here = threadIdx.x / RULE_LANES, j = j0 + here;
-    bool                        writes = threadIdx.x % RULE_LANES == 0 && j < D;
-    rule_load<QUADS>            next;
-    next.load(a, l.first, l.end, h, j0);
-    for (int first = l.first; first < l.end; first += RULE_CHUNK) {
-        __syncthreads(); /* the rows before these are done with */
-        next.store(&rows);
-        __syncthreads();
-        if (first + RULE_CHUNK < l.end) next.load(a, first + RULE_CHUNK, l.end, h, j0);
-        for (int i = 0; i < RULE_CHUNK && first + i < l.end; i++) {
-            int  r    = first + i;
-            bool kept = r >= l.first_kept;
-            if (r == l.first_kept && r > l.first && l.live) s.store(l.live, D);
-            if (kept && r > l.first_kept && rows.before[i] != r - 1) rebuild(s, a, l, rows.before[i], h, j);
-            memory_row<QUADS> k, q;
-            k.load(rows.k[i], rule_rows<QUADS>::DIM);
-            q.load(rows.q[i], rule_rows<QUADS>::DIM);
-            s.decay(rows.decay[i]);
-            float d = rows.beta[i] * (rows.v[i][here] - s.dot(k));
-            s.add(d, k);
-            float y = s.dot(q);
-            if (writes) a.y[((size_t)r * c.n_v_heads + h) * D + j] = y;
-            if (writes && kept) kept_row(c, c.layer, rows.kept[i])[(size_t)h * D + j] = d;
+    int                         D = c.head_dim, here = threadIdx.x / RULE_LANES * RULE_HOLD, j = j0 + here;
+    size_t                      step = (size_t)c.n_v_heads * D;
+    float                      *y    = j < D ? a.y + (size_t)l.first * step + (size_t)h * D + j : NULL;
+    float                      *y_to = y; /* the first row's shares are zeros, which its outputs replace */
+    rule_load<QUADS>            next = {};
+#pragma unroll
+    for (int i = 0; i < RULE_HOLD; i++) part.y[i] = 0;
+    __syncthreads(); /* the rows of another lane are done with */
+    clear_rest(rows, D);
+    next.start(&rows[0], a, l.first, l.end, h, j0);
+    for (int first = l.first, at = 0; first < l.end; first += CHUNK, at ^= 1) {
+        const rule_rows<QUADS> &now = rows[at];
+        next.finish(&rows[at]);
+        if (first + CHUNK < l.end) next.start(&rows[at ^ 1], a, first + CHUNK, l.end, h, j0);
+        if (first + CHUNK <= l.first_kept && y) { /* the same in a warp */
+#pragma unroll 4
+            for (int i = 0; i < CHUNK; i++) {
+                part.apply(now, i, here, y_to, NULL);
+                y_to = y, y += step;
+            }
+            continue;
+        }
+#pragma unroll 1
+        for (int i = 0; i < CHUNK && first + i < l.end; i++) {
+            int r = first + i;
+            if (r == l.first_kept && r > l.first) part.store(l.live, D);
+            if (r > l.first_kept && now.before[i] != r - 1) rebuild(part, a, l, now.before[i], h, j);
+            part.apply(now, i, here, y_to,
+                       r >= l.first_kept && y ? kept_row(c, c.layer, now.kept[i]) + (size_t)h * D + j : NULL);
+            y_to = y, y += y ? step : 0;
         }
     }
-    if (l.first_kept == l.end && l.live) s.store(l.live, D);
+    part.finish(y_to);
+    if (l.first_kept == l.end) part.store(l.live, D);
 }
 
 /* Makes the inputs of the lane's last sure rows the last inputs of the convolution. Blocks divide the channels. */
@@ -338,7 +506,7 @@ template <int QUADS> static __global__ void __launch_bounds__(RULE_THREADS) delt
 {
     __shared__ row_bits     bits;
     const cuda_delta_class &c  = a.c;
-    int                     j0 = blockIdx.x * RULE_ROWS, j = j0 + threadIdx.x / RULE_LANES, h = blockIdx.y;
+    int                     j0 = blockIdx.x * RULE_ROWS, j = j0 + threadIdx.x / RULE_LANES * RULE_HOLD, h = blockIdx.y;
     bool                    ready = false;
     let_next_start();
     if (!a.settled) wait_for_previous(), ready = true;
@@ -349,13 +517,12 @@ template <int QUADS> static __global__ void __launch_bounds__(RULE_THREADS) delt
         rule_lane l   = {first, end, min_of(next_bit(bits.kept, first, end), end), a.pos[first] == 0, NULL};
         first         = end;
         if (turn % (int)gridDim.z != (int)blockIdx.z || a.lane[l.first] < 0) continue; /* another block's, or padding */
-        memory_row<QUADS> s;
-        s.clear();
-        if (j < c.head_dim)
+        memory_part<QUADS> part;
+        if (j < c.head_dim) /* then its RULE_HOLD rows are in the memory: head_dim is a multiple of 4 */
             l.live = live_state(c, c.layer, a.lane[l.first]) + ((size_t)h * c.head_dim + j) * c.head_dim;
-        if (l.live && !l.zero) s.load(l.live, c.head_dim);
+        part.load(l.zero ? NULL : l.live, c.head_dim);
         if (!ready) wait_for_previous(), ready = true;
-        run_lane(a, l, s, h, j0);
+        run_lane(a, l, part, h, j0);
         keep_inputs(a, l);
     }
     if (!ready) wait_for_previous(); /* kernels after this one rely on those before it */
@@ -364,13 +531,9 @@ template <int QUADS> static __global__ void __launch_bounds__(RULE_THREADS) delt
 extern "C" cudaError_t cuda_delta(cudaStream_t s, const cuda_delta_args *a)
 {
     const cuda_delta_class *c = &a->c;
-    int                     D = c->head_dim, heads = 2 * c->n_k_heads + c->n_v_heads;
-    dim3                    inputs(blocks_for((size_t)heads, INPUT_WARPS), (unsigned)a->n_rows);
+    int                     D = c->head_dim;
     dim3 rule(blocks_for((size_t)D, RULE_ROWS), (unsigned)c->n_v_heads, (unsigned)min_int(a->n_rows, RULE_GROUPS));
-    if (D <= 128)
-        LAUNCH_EARLY((delta_inputs_kernel<1>), inputs, INPUT_WARPS * WARP, 0, s, *a);
-    else
-        LAUNCH_EARLY((delta_inputs_kernel<2>), inputs, INPUT_WARPS * WARP, 0, s, *a);
+    launch_inputs(s, a);
     if (D <= 32)
         LAUNCH_EARLY((delta_rule_kernel<1>), rule, RULE_THREADS, 0, s, *a);
     else if (D <= 64)

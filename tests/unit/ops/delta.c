@@ -2,7 +2,7 @@
  * chain or of a tree, in steps of any size, and a state has the same bits after any commit. */
 #include "ops_test.h"
 
-enum { LAYERS = 2, LAYER = 1, TAPS = 4, LANES = 3, PLACES = 48, MAX_T = 40 };
+enum { LAYERS = 2, LAYER = 1, TAPS = 4, LANES = 3, PLACES = 48, MAX_T = 80 };
 
 typedef struct {
     int  n_k_heads, n_v_heads, head_dim;
@@ -216,6 +216,38 @@ static void play_promise(rig *g)
     }
 }
 TEST(delta_rows_do_not_depend_on_steps) { rig_each(t, play_promise); }
+
+/* Two lanes in one step of many rows, the second with a branch of kept rows, and each of them in a step of its own. */
+static void play_many(rig *g)
+{
+    enum { FIRST = 30, SECOND = 50, KEPT = 10 };
+    static const net_shape some[] = {{2, 6, 40, false}, {2, 4, 128, true}, {1, 2, 256, false}};
+    for (size_t k = 0; k < COUNT(some); k++) {
+        net     m   = new_net(g, &some[k]);
+        rows_of all = {0}, part[2] = {{0}, {0}};
+        int32_t place[KEPT];
+        for (int i = 0; i < FIRST; i++) {
+            add(&all, 0, i, i - 1, -1, i);
+            add(&part[0], 0, i, i - 1, -1, i);
+        }
+        for (int i = 0; i < SECOND; i++) {
+            int kept = i - (SECOND - KEPT), before = kept == 7 ? i - 3 : i - 1, pos = kept < 7 ? i : i - 2;
+            if (kept >= 0) place[kept] = kept;
+            add(&all, 2, pos, before < 0 ? -1 : FIRST + before, kept < 0 ? -1 : kept, FIRST + i);
+            add(&part[1], 2, pos, before, kept < 0 ? -1 : kept, FIRST + i);
+        }
+        const float *y = rig_get_f32(g, run(&m, &all), (size_t)all.n * m.values), *state[2];
+        replay(&m, 2, SECOND - KEPT, place, 7);
+        for (int i = 0; i < 2; i++) state[i] = live_state(&m, 2 * i);
+        for (int i = 0; i < 2; i++) {
+            size_t n = (size_t)part[i].n * m.values;
+            SAME_F32(g, rig_get_f32(g, run(&m, &part[i]), n), y + (i ? FIRST * m.values : 0), n);
+        }
+        replay(&m, 2, SECOND - KEPT, place, 7);
+        for (int i = 0; i < 2; i++) same_state(&m, 2 * i, state[i]);
+    }
+}
+TEST(delta_of_many_rows_equals_each_lane_alone) { rig_each(t, play_many); }
 
 /* Kept rows of all lanes in one commit: a new lane, one with as many rows as a kernel takes at once, one with more. */
 static void play_commit(rig *g)
