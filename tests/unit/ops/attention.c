@@ -57,6 +57,24 @@ TEST_LONG(attention_agrees_with_ref_at_length)
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_attention, &s[i]);
 }
 
+/* ref takes most of the time. */
+TEST_LONG(attention_agrees_with_ref_at_16k)
+{
+    static const shape s[] = {{RIG_F16, 64, 2, 1, 16400, 3, 0},
+                              {RIG_F16, 512, 2, 1, 16384, 1, 0},
+                              {RIG_F16, 128, 2, 1, 16390, 17, 0},
+                              {RIG_F16, 256, 2, 1, 16385, 2, 0}};
+    for (size_t i = 0; i < (test_full() ? COUNT(s) : 2); i++) rig_compare(t, play_attention, &s[i]);
+}
+TEST_SLOW(attention_agrees_with_ref_at_128k)
+{
+    static const shape s[] = {{RIG_F16, 64, 2, 1, 131080, 5, 0},
+                              {RIG_F16, 128, 1, 1, 131073, 2, 0},
+                              {RIG_F16, 256, 1, 1, 131072, 1, 0},
+                              {RIG_F16, 512, 1, 1, 131072, 1, 0}};
+    for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_attention, &s[i]);
+}
+
 /* Gemma's scale is 1, so scores are large and the softmax is nearly one-hot: differences are only in which key wins. */
 static void large_scores(rig *g)
 {
@@ -409,6 +427,26 @@ static void chunked_many(rig *g)
 }
 TEST(attention_rows_are_their_own_among_many) { rig_each(t, chunked_many); }
 
+static void chunked_at_16k_scaled(rig *g, cache_types types)
+{
+    chunked_at(g, types, 64, types.k == types.v ? 20 : 8, 16400, 0);
+}
+static void chunked_at_16k(rig *g)
+{
+    chunked_at(g, cache_types_both(CACHE_F16), 64, 20, 16400, 0);
+    if (!test_full()) return;
+    chunked_at(g, cache_types_both(CACHE_F16), 512, 9, 16390, 0);
+    if (g->o->kv_scales) chunked_at(g, cache_types_both(CACHE_Q8_0), 512, 9, 16390, 0);
+    each_scaled(g, chunked_at_16k_scaled);
+}
+TEST_LONG(attention_rows_are_their_own_at_16k) { rig_each(t, chunked_at_16k); }
+static void chunked_at_128k(rig *g)
+{
+    chunked_at(g, cache_types_both(CACHE_F16), 64, 9, 131080, 0);
+    if (g->o->kv_scales) chunked_at(g, (cache_types){CACHE_Q8_0, CACHE_TQ3}, 128, 9, 131080, 0);
+}
+TEST_SLOW(attention_rows_are_their_own_at_128k) { rig_each(t, chunked_at_128k); }
+
 /* A chain in which the K or V of one row is not a number, or as large as f16 can be: the rows before it, and those
  * whose window has left it behind, are as if it were zero. */
 static void odd_neighbour(rig *g, int D, int n_past, int window, float odd)
@@ -530,6 +568,19 @@ TEST(attention_tree_rows_equal_their_chains) { rig_each(t, trees_full); }
 TEST(attention_tree_rows_equal_their_chains_where_contexts_are_cut) { rig_each(t, trees_where_contexts_are_cut); }
 TEST(attention_tree_rows_equal_their_chains_in_a_window) { rig_each(t, trees_windowed); }
 TEST(attention_tree_at_position_zero) { rig_each(t, trees_from_nothing); }
+static void trees_at_16k(rig *g)
+{
+    tree_is_chains(g, cache_types_both(CACHE_F16), 16390, 0);
+    if (g->o->kv_scales) tree_is_chains(g, (cache_types){CACHE_Q8_0, CACHE_Q4_0}, 16380, 0);
+    if (g->o->kv_scales && test_full()) tree_is_chains(g, cache_types_both(CACHE_TQ3), 16385, 0);
+}
+TEST_LONG(attention_tree_rows_equal_their_chains_at_16k) { rig_each(t, trees_at_16k); }
+static void trees_at_128k(rig *g)
+{
+    tree_is_chains(g, cache_types_both(CACHE_F16), 131070, 0);
+    if (g->o->kv_scales) tree_is_chains(g, cache_types_both(CACHE_Q8_0), 131070, 0);
+}
+TEST_SLOW(attention_tree_rows_equal_their_chains_at_128k) { rig_each(t, trees_at_128k); }
 
 /* An accepted path that kv_move compacted is a chain. */
 static void compacted_as(rig *g, cache_types types)

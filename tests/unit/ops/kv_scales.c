@@ -120,6 +120,17 @@ TEST_LONG(attention_with_scales_agrees_with_ref_at_length)
     for (size_t i = 0; i < COUNT(a); i++) rig_compare(t, play_pair, &a[i]);
 }
 
+TEST_SLOW(attention_with_scales_agrees_with_ref_at_16k_and_128k)
+{
+    static const pair_case a[] = {
+        {{CACHE_Q8_0, CACHE_Q8_0}, 512, 16384, 1, 0}, {{CACHE_Q4_0, CACHE_Q4_0}, 256, 16390, 2, 0},
+        {{CACHE_TQ3, CACHE_TQ3}, 128, 16400, 3, 0},   {{CACHE_Q8_0, CACHE_Q4_0}, 64, 16385, 17, 0},
+        {{CACHE_Q8_0, CACHE_TQ3}, 512, 16384, 4, 0},  {{CACHE_Q8_0, CACHE_Q8_0}, 256, 131072, 1, 0},
+        {{CACHE_TQ3, CACHE_Q4_0}, 128, 131080, 2, 0}, {{CACHE_Q4_0, CACHE_Q8_0}, 64, 131073, 3, 0},
+        {{CACHE_Q8_0, CACHE_F16}, 64, 131072, 1, 0}};
+    for (size_t i = 0; i < COUNT(a); i++) rig_compare(t, play_pair, &a[i]);
+}
+
 /* The rows of a chain over a long context, together and one by one. */
 static void check_alone(rig *g, cache_types types, int D, int n_ctx, int n_rows, int window)
 {

@@ -273,6 +273,14 @@ static void all_kept(rig *g)
         }
 }
 TEST(sparse_attention_with_all_pages_is_dense_attention) { rig_each(t, all_kept); }
+static void all_kept_at_16k(rig *g)
+{
+    if (!g->o->kv_sparse) return;
+    check_all_kept(g, cache_types_both(CACHE_F16), 64, 16390, 16);
+    check_all_kept(g, cache_types_both(CACHE_F16), 512, 16384, 1);
+    if (g->o->kv_scales) check_all_kept(g, (cache_types){CACHE_Q8_0, CACHE_TQ3}, 128, 16390, 16);
+}
+TEST_SLOW(sparse_attention_with_all_pages_is_dense_attention_at_16k) { rig_each(t, all_kept_at_16k); }
 
 /* A query that is not a number keeps all pages, and nothing is read outside of them. */
 static void odd_queries(rig *g)

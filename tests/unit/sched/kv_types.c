@@ -37,6 +37,26 @@ TEST(sched_reports_the_types_of_k_and_v)
     tandem_close(e);
 }
 
+/* Summaries of keys take 4 bytes per channel and page of a full layer: 32 bytes per token in a head of 128. */
+TEST(sched_counts_the_summaries_of_sparse_attention)
+{
+    tandem_options o;
+    tandem        *e;
+    tandem_info    dense, sparse;
+    nano_options(&o);
+    o.kv_type = "q8_0";
+    if (!nano_open(t, &e, &o)) return;
+    tandem_get_info(e, &dense);
+    tandem_close(e);
+    o.sparse_fa = "0.01";
+    if (!nano_open(t, &e, &o)) return;
+    tandem_get_info(e, &sparse);
+    CHECK_INT(sparse.kv_bytes_per_token_full, dense.kv_bytes_per_token_full + 2 * 32);
+    CHECK_INT(sparse.kv_bytes_per_token, dense.kv_bytes_per_token + 2 * 32);
+    CHECK(sparse.kv_bytes > dense.kv_bytes);
+    tandem_close(e);
+}
+
 TEST(sched_settings_replace_the_types_of_the_options)
 {
     tandem_options o;
