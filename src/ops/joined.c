@@ -26,7 +26,7 @@ void ops_gate_up(const ops *o, queue *q, dev y, dev scratch, const weight *gate,
 void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows)
 {
     int n = rows->n_rows, nk = h->c->n_kv_heads, D = h->c->head_dim;
-    if (o->heads && !cache_has_scales(h->c->types.k) && !cache_has_scales(h->c->types.v)) {
+    if (o->heads) {
         o->heads(q, h, rows);
         return;
     }

@@ -29,7 +29,7 @@
 
 enum {
     QUERIES       = 16,
-    MERGE_THREADS = 128,
+    MERGE_THREADS = 128, /* CACHE_GROUP */
     TILE_BLOCKS   = 64,
 };
 
@@ -535,9 +535,12 @@ struct part_batch {
     }
 };
 
-static __device__ inline void put_heads(const cuda_attention_args &a, int row, int in, float y)
+/* Stores a thread's element of a head, if there is one, after rotating it back where V is rotated; by all threads. */
+static __device__ inline void put_head(const cuda_attention_args &a, int row, int head, int at, float y)
 {
-    int n                     = a.n_heads * a.c.head_dim;
+    int n = a.n_heads * a.c.head_dim, in = head * a.c.head_dim + at;
+    if (a.turn_y) y = turn_back(y, a.c.head_dim);
+    if (at >= a.c.head_dim) return;
     a.y[(size_t)row * n + in] = y;
     if (!a.to.high) return;
     int      n_tiles              = (int)layout_tiles(n);
@@ -608,7 +611,7 @@ template <bool MANY> static __global__ void __launch_bounds__(MERGE_THREADS) mma
             if (MANY) batch[1].add(&m, part + j0 + part_batch::SIZE, n - j0 - part_batch::SIZE);
         }
     }
-    if (mine) put_heads(a, row, (int)blockIdx.x * dim + at, list.n ? m.out / m.sum : 0);
+    put_head(a, row, (int)blockIdx.x, at, list.n && mine ? m.out / m.sum : 0);
 }
 
 /* --- units that a row with sparse attention keeps join --------------------------------------------*/
@@ -705,7 +708,7 @@ static __global__ void __launch_bounds__(MERGE_THREADS) sparse_merge_kernel(cuda
         }
         __syncthreads(); /* the list is done with */
     }
-    if (mine) put_heads(a, row, (int)blockIdx.x * dim + at, spans ? m.out / m.sum : 0);
+    put_head(a, row, (int)blockIdx.x, at, spans && mine ? m.out / m.sum : 0);
 }
 
 /* --- launches -------------------------------------------------------------------------------------*/
@@ -765,6 +768,8 @@ extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes)
     bool mixed   = is_coded(a) && !(a->c.scale_bytes && a->c.v_scale_bytes);
     bool spans   = (!is_short || (many && !is_coded(a))) && !mixed && !a->kept && cuda_attention_has_spans();
     int  parts   = a->n_tiles / SPAN_TILES + SHORT_TILES + 2 * SPAN_TILES + a->n_rows / TILE_KEYS;
+    a->turn_q    = a->c.scale_bytes && !a->kept && a->n_rows <= STEP_ROWS;
+    a->turn_y    = a->c.v_scale_bytes;
     a->few_tiles = !spans ? a->n_tiles : is_short ? 0 : (int)SHORT_TILES;
     a->n_parts   = spans ? min_int(parts, a->n_tiles) : a->n_tiles;
     size_t row   = (size_t)a->n_heads * (size_t)a->n_parts * (size_t)(4 + D) * sizeof(float);

@@ -224,9 +224,9 @@ struct unit_keys {
     }
 };
 
-/* Splits the queries of a block's rows into two f16 each, in shared memory. Query m belongs to row m / per_row of the
- * block's, head m % per_row of the K/V head's. Queries past the last are not staged: nobody reads what comes out of
- * them. */
+/* Splits the queries of a block's rows into two f16 each, in shared memory; a.turn_q: rotates them before. Query m
+ * belongs to row m / per_row of the block's, head m % per_row of the K/V head's. Queries past the last are not staged:
+ * nobody reads what comes out of them. */
 template <int DIM, int N, int THREADS>
 static __device__ inline void stage_queries(uint16_t (*high)[DIM + 32], uint16_t (*low)[DIM + 32],
                                             const unit_rows<N> &rows, const cuda_attention_args &a, int kv_head,
@@ -236,7 +236,7 @@ static __device__ inline void stage_queries(uint16_t (*high)[DIM + 32], uint16_t
     int           n = rows.n * per_row * (DIM / 4);
 #pragma unroll 1
     for (int j0 = 0; j0 < ROUNDS; j0 += BATCH) {
-        float4 x[BATCH];
+        float4 x[BATCH] = {};
         if (j0 * THREADS >= n) break;
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
@@ -245,6 +245,9 @@ static __device__ inline void stage_queries(uint16_t (*high)[DIM + 32], uint16_t
                 x[j] = *(const float4 *)(a.q +
                                          ((size_t)rows.row[m] * a.n_heads + kv_head * per_row + m % per_row) * DIM + d);
         }
+        if (a.turn_q) /* a warp has whole groups */
+#pragma unroll
+            for (int j = 0; j < BATCH; j++) x[j] = turn_quads < DIM == 64 ? 64 : (int)CACHE_GROUP > (x[j]);
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
             int i = threadIdx.x + (j0 + j) * THREADS, m = i / (DIM / 4), d = i % (DIM / 4) * 4;

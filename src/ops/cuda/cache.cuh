@@ -88,16 +88,12 @@ static __device__ inline uint32_t cache_nibbles(const uint32_t *w, int k)
     return (w[0] >> 3 & 0x11111111u) | (w[1] >> 2 & 0x22222222u) | (w[2] >> 1 & 0x44444444u);
 }
 
-/* Returns eight bytes that are codes plus an offset, as f16 without it. offset: 1024 and the offset. */
-static __device__ inline uint4 cache_from_bytes(uint32_t low, uint32_t high, uint32_t offset)
+/* Returns two bytes of codes with their offset, as cache_pair gives them, as f16: code times scale, rounded once.
+ * T: a type with scales; s: the scale of each. */
+template <cache_type T> static __device__ inline uint32_t cache_scaled(uint32_t pair, uint32_t s)
 {
-    return {h2_sub(cache_pair(low, 0), offset), h2_sub(cache_pair(low, 2), offset), h2_sub(cache_pair(high, 0), offset),
-            h2_sub(cache_pair(high, 2), offset)};
-}
-
-static __device__ inline uint4 cache_scaled(uint4 x, uint32_t s)
-{
-    return {h2_mul(x.x, s), h2_mul(x.y, s), h2_mul(x.z, s), h2_mul(x.w, s)};
+    uint32_t code = h2_sub(pair, T == CACHE_Q4_0 ? 0x64086408u /* 1032 */ : 0x64806480u /* 1152 */);
+    return h2_mul(T == CACHE_TQ3 ? h2_mul(code, 0x24002400u /* 1 / 64 */) : code, s);
 }
 
 /* Eight elements as they are stored, with their scale. A kernel loads many before it decodes the first. */
@@ -106,11 +102,10 @@ struct cache_raw {
     uint16_t s;
 };
 
-/* Loads elements i to i + 7 of a stored vector; i is a multiple of 8. T: a type with scales. */
-template <cache_type T> static __device__ inline cache_raw cache_load(const char *code, const uint16_t *scale, int i)
+/* Loads elements i to i + 7 of a stored vector, without their scale; i is a multiple of 8. T: a type with scales. */
+template <cache_type T> static __device__ inline cache_raw cache_load_codes(const char *code, int i)
 {
     cache_raw r = {};
-    r.s         = scale[i / (T == CACHE_TQ3 ? (int)CACHE_GROUP : (int)CACHE_BLOCK)];
     if (T == CACHE_TQ3) {
         const uint32_t *w = (const uint32_t *)(code + i / CACHE_BLOCK * 12);
         r.w[0] = w[0], r.w[1] = w[1], r.w[2] = w[2];
@@ -120,21 +115,33 @@ template <cache_type T> static __device__ inline cache_raw cache_load(const char
     r.w[0] = x.x, r.w[1] = x.y;
     return r;
 }
+/* The same with their scale. */
+template <cache_type T> static __device__ inline cache_raw cache_load(const char *code, const uint16_t *scale, int i)
+{
+    cache_raw r = cache_load_codes<T>(code, i);
+    r.s         = scale[i / (T == CACHE_TQ3 ? (int)CACHE_GROUP : (int)CACHE_BLOCK)];
+    return r;
+}
 
-/* Returns these elements as f16. */
+/* Returns these elements as f16; s: their scale, twice. */
+template <cache_type T> static __device__ inline uint4 cache_decoded(const cache_raw &r, int i, uint32_t s)
+{
+    uint32_t low, high; /* codes with their offset, in bytes */
+    if (T == CACHE_Q8_0) {
+        low = r.w[0] ^ 0x80808080u, high = r.w[1] ^ 0x80808080u;
+    } else if (T == CACHE_Q4_0) {
+        int shift = i & 16 ? 4 : 0;
+        low = r.w[0] >> shift & 0x0f0f0f0fu, high = r.w[1] >> shift & 0x0f0f0f0fu;
+    } else {
+        uint32_t n = cache_nibbles(r.w, i % CACHE_BLOCK / 8);
+        low = cache_levels(n & 0xffff), high = cache_levels(n >> 16);
+    }
+    return {cache_scaled<T>(cache_pair(low, 0), s), cache_scaled<T>(cache_pair(low, 2), s),
+            cache_scaled<T>(cache_pair(high, 0), s), cache_scaled<T>(cache_pair(high, 2), s)};
+}
 template <cache_type T> static __device__ inline uint4 cache_decoded(const cache_raw &r, int i)
 {
-    uint32_t s = both_low(r.s);
-    if (T == CACHE_Q8_0)
-        return cache_scaled(cache_from_bytes(r.w[0] ^ 0x80808080u, r.w[1] ^ 0x80808080u, 0x64806480u /* 1152 */), s);
-    if (T == CACHE_Q4_0) {
-        int shift = i & 16 ? 4 : 0;
-        return cache_scaled(
-            cache_from_bytes(r.w[0] >> shift & 0x0f0f0f0fu, r.w[1] >> shift & 0x0f0f0f0fu, 0x64086408u /* 1032 */), s);
-    }
-    uint32_t n = cache_nibbles(r.w, i % CACHE_BLOCK / 8);
-    uint4    x = cache_from_bytes(cache_levels(n & 0xffff), cache_levels(n >> 16), 0x64806480u);
-    return cache_scaled(cache_scaled(x, 0x24002400u /* 1 / 64 */), s);
+    return cache_decoded<T>(r, i, both_low(r.s));
 }
 
 /* Returns elements i to i + 7 of a stored vector as f16. T: any type but F32. */
@@ -200,6 +207,50 @@ static __device__ inline void turn_head(float *x, int dim, bool inverse)
         x[i]    = inverse && signs[i % group / 64] >> (i % 64) & 1 ? -y : y;
     }
     __syncthreads();
+}
+
+/* The same by the lanes of a warp, with the same bits: lane i has elements 4 i to 4 i + 3 of a group of GROUP channels,
+ * or of two of 64. All lanes call it. */
+template <int GROUP> static __device__ inline float4 turn_quads(float4 x)
+{
+    constexpr uint64_t signs[2] = CACHE_SIGNS;
+    int                at       = 4 * (int)(threadIdx.x % (GROUP / 4));
+    unsigned           negative = (unsigned)(signs[at / 64] >> (at % 64));
+    float4             y        = {negative & 1 ? -x.x : x.x, negative & 2 ? -x.y : x.y, negative & 4 ? -x.z : x.z,
+                negative & 8 ? -x.w : x.w};
+    x = {y.x + y.y, y.x - y.y, y.z + y.w, y.z - y.w};
+    y = {x.x + x.z, x.y + x.w, x.x - x.z, x.y - x.w};
+#pragma unroll
+    for (int h = 1; h < GROUP / 4; h *= 2) {
+        bool   second = threadIdx.x & h;
+        float4 other  = {__shfl_xor_sync(ALL_LANES, y.x, h), __shfl_xor_sync(ALL_LANES, y.y, h),
+                         __shfl_xor_sync(ALL_LANES, y.z, h), __shfl_xor_sync(ALL_LANES, y.w, h)};
+        y             = {second ? other.x - y.x : y.x + other.x, second ? other.y - y.y : y.y + other.y,
+             second ? other.z - y.z : y.z + other.z, second ? other.w - y.w : y.w + other.w};
+    }
+    float factor = GROUP == 64 ? CACHE_FACTOR_64 : CACHE_FACTOR_128;
+    return {y.x * factor, y.y * factor, y.z * factor, y.w * factor};
+}
+
+/* Returns the thread's element of a group that is multiplied by the inverse of R, by a block of CACHE_GROUP threads
+ * with an element each; dim 64: the first 64 of them. */
+static __device__ inline float turn_back(float x, int dim)
+{
+    __shared__ float   all[CACHE_GROUP];
+    constexpr uint64_t signs[2] = CACHE_SIGNS;
+    int                i        = threadIdx.x;
+    for (int h = 1; h < WARP; h *= 2) {
+        float other = __shfl_xor_sync(ALL_LANES, x, h);
+        x           = i & h ? other - x : x + other;
+    }
+    for (int h = WARP; h < (dim == 64 ? 64 : (int)CACHE_GROUP); h *= 2) {
+        all[i] = x;
+        __syncthreads();
+        x = i & h ? all[i ^ h] - x : x + all[i ^ h];
+        __syncthreads();
+    }
+    x *= dim == 64 ? CACHE_FACTOR_64 : CACHE_FACTOR_128;
+    return signs[i / 64] >> (i % 64) & 1 ? -x : x;
 }
 
 static __device__ inline uint16_t clamped_f16(float v)

@@ -241,6 +241,7 @@ typedef struct {
     int    few_tiles;                       /* tiles of rows with at most this many are not joined to spans */
     int    chunk;                           /* rows per launch */
     bool   by_span;                         /* each part is a span; false */
+    bool   turn_q, turn_y;                  /* set by the plan: it multiplies queries and outputs by the rotation */
     int    chain_from, chain_to, chain_end; /* as in step_rows */
     int    chain_sees;                      /* as in step_rows */
     cuda_x to;                              /* as for cuda_rms_norm */

@@ -344,13 +344,17 @@ extern "C" cudaError_t cuda_gated_norm(cudaStream_t s, float *y, cuda_x to, cons
  * Grid: x over q's heads, then k's, then v's; y over rows. */
 enum { HEAD_THREADS = 64, HEAD_QUADS = OPS_MAX_HEAD_DIM / 4 / HEAD_THREADS };
 
-/* Stores element i of a head: of q in place, of k and v in the cache at `to`. */
-static __device__ inline void put_head(const cuda_heads_args &a, char *to, cache_type type, size_t at, int i, float v)
+/* Stores element i of a head: of q in place, of k and v in the cache at `to`; of types with scales back in x, from
+ * where the head is encoded as a whole. */
+static __device__ inline void put_head(const cuda_heads_args &a, char *to, cache_type type, float *x, size_t at, int i,
+                                       float v)
 {
-    if (to)
-        cache_put(type, to, i, v);
-    else
+    if (!to)
         a.q[at + i] = v;
+    else if (cache_is_coded(type))
+        x[i] = v;
+    else
+        cache_put(type, to, i, v);
 }
 
 static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_args a)
@@ -388,18 +392,19 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
     if (!is_v || a.norm_v) scale_row(r, inverse_rms<0>(r, dim, a.eps), is_v ? NULL : &by);
     r.store(x, dim);
     __syncthreads();
-    if (is_v) {
-        for (int i = threadIdx.x; i < dim; i += HEAD_THREADS) put_head(a, to, type, at, i, x[i]);
-        return;
-    }
-    for (int i = threadIdx.x + a.rope.n_dims; i < dim; i += HEAD_THREADS) put_head(a, to, type, at, i, x[i]);
+    for (int i = threadIdx.x + (is_v ? 0 : a.rope.n_dims); i < dim; i += HEAD_THREADS)
+        put_head(a, to, type, x, at, i, x[i]);
 #pragma unroll
     for (int j = 0; j < TURNS; j++) {
         int i = threadIdx.x + j * HEAD_THREADS;
-        if (i >= half) break;
-        put_head(a, to, type, at, i, x[i] * cosine[j] - x[i + half] * sine[j]);
-        put_head(a, to, type, at, i + half, x[i + half] * cosine[j] + x[i] * sine[j]);
+        if (is_v || i >= half) break;
+        float first = x[i], second = x[i + half];
+        put_head(a, to, type, x, at, i, first * cosine[j] - second * sine[j]);
+        put_head(a, to, type, x, at, i + half, second * cosine[j] + first * sine[j]);
     }
+    if (is_q || !cache_is_coded(type)) return; /* the whole block */
+    turn_head(x, dim, false);
+    encode_head(type, cache_vec(a.c, is_v, a.layer, head, a.lane[row], a.slot[row]), x, dim);
 }
 
 /* The same for many rows. A block has a row, a warp a head at a time, of which it loads the next one before it works
@@ -539,7 +544,7 @@ extern "C" cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int 
     int  dim = a->c.head_dim;
 #define MANY(QUADS, IN_LANES)                                                                                          \
     LAUNCH_EARLY((heads_of_row_kernel<QUADS, IN_LANES>), (unsigned)n_rows, HEADS_WARPS *WARP, 0, s, *a)
-    if (n_rows < HEADS_MANY_ROWS || !heads_by_quads(a))
+    if (n_rows < HEADS_MANY_ROWS || !heads_by_quads(a) || a->c.scale_bytes || a->c.v_scale_bytes)
         LAUNCH_EARLY(heads_kernel, grid, HEAD_THREADS, 0, s, *a);
     else if (dim == 256 && a->rope.n_dims == dim)
         MANY(2, true);

@@ -963,19 +963,19 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
            (!c->sparse.drop || window == 0));
     if (rows->n_rows < 1) return;
     wrote_f32(q, y, rows->n_rows, n_heads * c->head_dim);
-    if (turn_q) { /* y holds the queries until the outputs replace them, head by head */
-        note_status(q, "attention", cuda_turn_heads(on(q), y.p, q_rows.p, heads, c->head_dim, false));
-        a.q = y.p;
-    }
     plan_sparse(q, &a, c);
     cuda_attention_args m = a;
     m.partial             = q->partial;
     m.n_tiles             = tiles_seen(a.n_tiles, window, rows->n_rows);
     bool mma              = cuda_attention_plan(&m, PARTIAL_BYTES);
     if (split_tiles(&a)) a.partial = q->partial;
-    if (mma && !turn_y) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim, is_wide(q, rows->n_rows));
+    if (turn_q && !(mma && m.turn_q)) { /* y holds the queries until the outputs replace them, head by head */
+        note_status(q, "attention", cuda_turn_heads(on(q), y.p, q_rows.p, heads, c->head_dim, false));
+        a.q = m.q = y.p;
+    }
+    if (mma) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim, is_wide(q, rows->n_rows));
     note_status(q, "attention", mma ? cuda_attention_mma(on(q), &m, PARTIAL_BYTES) : attend_plain(q, &a));
-    if (turn_y) note_status(q, "attention", cuda_turn_heads(on(q), y.p, y.p, heads, c->head_dim, true));
+    if (turn_y && !mma) note_status(q, "attention", cuda_turn_heads(on(q), y.p, y.p, heads, c->head_dim, true));
 }
 
 /* --- recurrent layers -----------------------------------------------------------------------------*/

@@ -234,7 +234,11 @@ TEST(joined_heads_agree_with_ref)
                                    {64, 3, 3, true, false, false, RIG_F32, 0},
                                    {256, 4, 2, true, false, false, RIG_F16, 64},
                                    {128, 2, 1, true, false, false, {CACHE_F16, CACHE_F32}, 98},
-                                   {64, 4, 2, true, true, false, {CACHE_F32, CACHE_F16}, 0}};
+                                   {64, 4, 2, true, true, false, {CACHE_F32, CACHE_F16}, 0},
+                                   {512, 4, 2, true, true, true, {CACHE_Q8_0, CACHE_Q4_0}, 0},
+                                   {256, 4, 2, true, true, false, {CACHE_TQ3, CACHE_Q8_0}, 64},
+                                   {128, 2, 1, true, false, false, {CACHE_F16, CACHE_TQ3}, 0},
+                                   {64, 3, 3, true, true, false, {CACHE_Q4_0, CACHE_F32}, 0}};
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_heads, &s[i]);
 }
 
