@@ -240,6 +240,7 @@ FUZZ_MAIN ?= $(call obj,tests/fuzz/replay.c)
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(FUZZ_LINK) -Wl,--as-needed $(SSL_LIBS) $(MEDIA_LIBS) $(LDLIBS) $(if $(findstring jansson,$@),-ljansson)
+$(BUILD)/fuzz_picture: LDFLAGS += -Wl,--wrap=picture_new
 $(BUILD)/fuzz_http_llhttp: $(addprefix $(BUILD)/llhttp/,api.o http.o llhttp.o)
 $(BUILD)/llhttp/%.o: $(LLHTTP)/%.c
 	@mkdir -p $(@D)
