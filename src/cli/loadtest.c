@@ -20,7 +20,7 @@ static struct {
     int         endpoint, requests, warmup, pairs, prompt_len, output_len, timeout_s;
     float       rate, duration_s, temp;
     uint64_t    seed;
-    bool        may_end, unique, insecure, has_concurrency, has_temp, has_seed, has_requests;
+    bool        may_end, unique, all_turns, insecure, has_concurrency, has_temp, has_seed, has_requests;
 } flags = {.concurrency = "1", .warmup = 1, .pairs = 5, .timeout_s = 600, .title = ""};
 
 static const char *const endpoints[] = {"chat", "completions", NULL};
@@ -46,7 +46,8 @@ static const option opts[] = {
      .min   = 1,
      .max   = 1 << 24,
      .given = &flags.has_requests,
-     .help  = "requests of a run (default 8 for each user, at least 32; with --duration no limit)"},
+     .help  = "requests of a run, with --all-turns prompts (default 8 for each user, at least 32; with --duration no "
+              "limit)"},
     {.name = "duration",
      .kind = OPT_REAL,
      .dest = &flags.duration_s,
@@ -66,6 +67,10 @@ static const option opts[] = {
      .dest = &flags.prompts,
      .arg  = "FILE",
      .help = "JSON lines with messages, conversations, turns, prompt, text or question (default: built-in ones)"},
+    {.name = "all-turns",
+     .kind = OPT_FLAG,
+     .dest = &flags.all_turns,
+     .help = "ask all `turns` of a prompt, each after the response to the one before (default: the first)"},
     {.name = "prompt-len",
      .kind = OPT_INT,
      .dest = &flags.prompt_len,
@@ -181,7 +186,7 @@ typedef struct {
     int          level[MAX_LEVELS], n_levels, n_done; /* done: levels with figures */
     load_tally  *tally[MAX_LEVELS];                   /* [n_arms] */
     uint64_t     next_prompt;
-    uint64_t     max_asked; /* requests of the arm that sent the most in the current turn */
+    uint64_t     max_begun; /* prompts of the arm that asked the most in the current turn */
     bool         stopped;
     bool         line_is_open;
     const char  *now_name;
@@ -316,6 +321,7 @@ static bool open_servers(job *j, const char *url, err *e)
     j->ask.has_seed   = flags.has_seed;
     j->ask.seed       = flags.seed;
     j->ask.unique     = flags.unique;
+    j->ask.all_turns  = flags.all_turns;
     j->ask.prompts    = &j->prompts;
     http_client_options_init(&j->ask.http);
     j->ask.http.ca_file  = flags.ca_file;
@@ -412,14 +418,14 @@ static bool warm_up(job *j, const load_plan *plan, int arm, err *e)
 /* Runs one server of a pair. All servers of a pair get the same prompts. */
 static bool run_arm(job *j, const measure_run *at, load_plan *plan, err *e)
 {
-    if (at->first) j->max_asked = 0;
+    if (at->first) j->max_begun = 0;
     plan->seed   = flags.seed + (uint64_t)at->turn;
     load_run r   = {0};
     bool     ok  = run_one(j, at->arm, plan, &r, e) && load_tally_add(&j->tally[at->cell][at->arm], &r, e);
     bool     bad = r.gave_up;
-    if ((uint64_t)r.asked > j->max_asked) j->max_asked = (uint64_t)r.asked;
+    if ((uint64_t)r.begun > j->max_begun) j->max_begun = (uint64_t)r.begun;
     load_run_deinit(&r);
-    if (at->last) j->next_prompt += j->max_asked;
+    if (at->last) j->next_prompt += j->max_begun;
     return ok && (!bad || err_set(e, ERR_IO, "%s: too many requests failed in a row", j->name[at->arm]));
 }
 

@@ -27,6 +27,7 @@ void load_answer_begin(load_answer *a, double due, load_gaps *gaps)
 {
     a->s         = (load_sample){.due = due};
     a->gaps      = gaps;
+    a->said      = NULL;
     a->status    = 0;
     a->is_stream = a->is_finished = false;
     a->wrong.code                 = ERR_NONE;
@@ -162,8 +163,10 @@ static void read_choices(load_answer *a, const json_value *choices)
     bool piece = false;
     if (!choices || choices->kind != JSON_ARRAY) return;
     for (size_t i = 0; i < choices->n; i++) {
-        const json_value *why = json_get(&choices->item[i], "finish_reason");
-        piece                 = piece || is_piece(&choices->item[i]);
+        const json_value *why  = json_get(&choices->item[i], "finish_reason");
+        const json_value *text = json_get(json_get(&choices->item[i], "delta"), "content");
+        piece                  = piece || is_piece(&choices->item[i]);
+        if (a->said && i == 0 && text && text->kind == JSON_STRING) buf_put(a->said, text->s.s, text->s.n);
         if (why && why->kind == JSON_STRING) a->is_finished = true;
     }
     if (piece) note_piece(a);

@@ -37,6 +37,7 @@ typedef struct {
     load_gaps  *gaps; /* borrowed */
     sse_reader  events;
     arena       mem;         /* tree of the current event */
+    buf        *said;        /* gets the text of the response, without thoughts; NULL: nobody wants it */
     buf         refusal;     /* the body of a response that is not a stream, at most its first 64 KiB */
     int         status;      /* HTTP status; 0: no head yet */
     bool        is_stream;   /* the content type is text/event-stream */
@@ -47,7 +48,7 @@ typedef struct {
 void load_answer_init(load_answer *a); /* *a must not be moved afterwards */
 void load_answer_deinit(load_answer *a);
 /* Begins the next response. due: the time at which its request was to be sent. Borrows gaps, not NULL, and adds to it
- * until load_answer_end. Discards a response that was not ended. */
+ * until load_answer_end. Discards a response that was not ended. Sets `said` to NULL; the caller may then set it. */
 void load_answer_begin(load_answer *a, double due, load_gaps *gaps);
 void load_answer_head(load_answer *a, const http_response *r); /* call it once, when the head is complete */
 void load_answer_body(load_answer *a, str bytes, double now);  /* reads bytes of the body that came at `now` */

@@ -1,8 +1,9 @@
 #include "load/body.h"
 
 typedef struct {
-    json_writer     w;
-    const load_ask *ask;
+    json_writer      w;
+    const load_ask  *ask;
+    const load_talk *talk; /* NULL: the first turn */
 } body;
 
 /* Members that the user gave replace ours. */
@@ -22,14 +23,26 @@ static void put_text(body *b, str prefix, str text)
     buf_deinit(&both);
 }
 
-static void put_user_message(body *b, str prefix, str text)
+static void put_said(body *b, const char *role, str prefix, str text)
 {
-    json_begin_array(&b->w);
     json_begin_object(&b->w);
-    json_member_str(&b->w, "role", "user");
+    json_member_str(&b->w, "role", role);
     json_key(&b->w, "content");
     put_text(b, prefix, text);
     json_end(&b->w);
+}
+
+/* Puts the turns up to the current one, and the responses to those before it. */
+static void put_turns(body *b, str prefix, const load_prompt *p)
+{
+    const load_talk *t = b->talk;
+    json_begin_array(&b->w);
+    put_said(b, "user", prefix, p->text);
+    for (int i = 0; t && i < t->turn; i++) {
+        size_t from = i ? t->end[i - 1] : 0;
+        put_said(b, "assistant", (str){0}, (str){t->said.p + from, t->end[i] - from});
+        put_said(b, "user", (str){0}, p->turns->item[i + 1].s);
+    }
     json_end(&b->w);
 }
 
@@ -64,7 +77,7 @@ static bool put_prompt(body *b, const load_prompt *p, str prefix, err *e)
     if (p->messages)
         put_messages(b, prefix, p->messages);
     else if (b->ask->is_chat)
-        put_user_message(b, prefix, p->text);
+        put_turns(b, prefix, p);
     else
         put_text(b, prefix, p->text);
     return true;
@@ -90,10 +103,10 @@ static void put_options(body *b, int max_tokens)
     }
 }
 
-bool load_body_put(buf *out, const load_ask *ask, const char *model, uint64_t number, int n_words, int max_tokens,
-                   err *e)
+static bool put_body(buf *out, const load_ask *ask, const char *model, uint64_t number, const load_talk *talk,
+                     int n_words, int max_tokens, err *e)
 {
-    body        b = {.ask = ask};
+    body        b = {.ask = ask, .talk = talk};
     buf         made, prefix;
     load_prompt p = {0};
     buf_init(&made, 64 << 20);
@@ -114,4 +127,21 @@ bool load_body_put(buf *out, const load_ask *ask, const char *model, uint64_t nu
     buf_deinit(&made);
     buf_deinit(&prefix);
     return ok && (!out->failed || err_set(e, ERR_TOO_LARGE, "the request is too large"));
+}
+
+bool load_body_put(buf *out, const load_ask *ask, const char *model, uint64_t number, int n_words, int max_tokens,
+                   err *e)
+{
+    return put_body(out, ask, model, number, NULL, n_words, max_tokens, e);
+}
+
+bool load_talk_put(buf *out, const load_ask *ask, const char *model, const load_talk *t, err *e)
+{
+    return put_body(out, ask, model, t->number, t, 0, 0, e);
+}
+
+bool load_talk_goes_on(const load_talk *t, const load_ask *ask)
+{
+    const load_prompt *p = ask->n_words ? NULL : &ask->prompts->item[t->number % ask->prompts->n];
+    return ask->all_turns && ask->is_chat && p && p->turns && t->turn + 1 < (int)p->turns->n;
 }

@@ -161,7 +161,8 @@ typedef struct drive drive;
 typedef struct user  user;
 struct user {
     drive      *d;
-    user       *next; /* in the list of free users */
+    user       *next; /* in the list of free users, or of those that go on */
+    load_talk   talk;
     load_answer answer;
     http_fetch *fetch; /* NULL: free */
 };
@@ -170,7 +171,7 @@ struct drive {
     load_server     *s;
     const load_plan *plan;
     load_run        *run;
-    user            *users, *free;
+    user            *users, *free, *going_on; /* going_on: got a response, and ask the next turn */
     int64_t          running, tokens;
     int              failed_in_a_row;
     double           start, next_due, next_look;
@@ -217,14 +218,18 @@ static void user_body(void *ctx, str bytes)
 
 static void user_end(void *ctx, const err *why)
 {
-    user  *u = ctx;
-    drive *d = u->d;
-    err    e = {0};
+    user  *u       = ctx;
+    drive *d       = u->d;
+    err    e       = {0};
+    bool   ok      = load_answer_end(&u->answer, http_client_now(d->s->http), why, &e);
+    bool   goes_on = ok && load_talk_goes_on(&u->talk, d->s->ask);
+    user **list    = goes_on ? &d->going_on : &d->free;
+    if (goes_on) u->talk.end[u->talk.turn++] = u->talk.said.n;
     u->fetch = NULL;
-    u->next  = d->free;
-    d->free  = u;
+    u->next  = *list;
+    *list    = u;
     d->running--;
-    if (load_answer_end(&u->answer, http_client_now(d->s->http), why, &e)) {
+    if (ok) {
         d->failed_in_a_row = 0;
         d->tokens += u->answer.s.completion_tokens;
         if (!note_sample(d->run, &u->answer.s)) err_set(&d->broken, ERR_UNAVAILABLE, "no memory for the results");
@@ -235,24 +240,35 @@ static void user_end(void *ctx, const err *why)
     d->run->seconds = http_client_now(d->s->http) - d->start;
 }
 
-static void launch(drive *d, double due)
+/* Sends the request for the user's turn, and removes the user, who is the first, from the list. */
+static void launch_turn(drive *d, user **list, double due)
 {
-    user              *u = d->free;
+    user              *u = *list;
     const load_ask    *a = d->s->ask;
     http_fetch_handler h = {user_head, user_body, user_end, u};
     buf_clear(&d->body);
-    if (!load_body_put(&d->body, a, d->s->model, d->plan->first + (uint64_t)d->run->asked, 0, 0, &d->broken)) return;
-    d->free = u->next;
+    if (!load_talk_put(&d->body, a, d->s->model, &u->talk, &d->broken)) return;
+    *list = u->next;
     d->running++;
     d->run->asked++;
     load_answer_begin(&u->answer, due, &d->run->gaps);
+    if (load_talk_goes_on(&u->talk, a)) u->answer.said = &u->talk.said;
     u->fetch = http_fetch_start(d->s->http, d->s->post, a->field, a->n_fields, buf_str(&d->body), &h);
+}
+
+static void launch(drive *d, double due)
+{
+    load_talk *t = &d->free->talk;
+    t->number    = d->plan->first + (uint64_t)d->run->begun++;
+    t->turn      = 0;
+    buf_clear(&t->said);
+    launch_turn(d, &d->free, due);
 }
 
 static bool is_open(const drive *d, double now)
 {
     const load_plan *p = d->plan;
-    if (p->requests && d->run->asked >= p->requests) return false;
+    if (p->requests && d->run->begun >= p->requests) return false;
     return !p->duration_s || now < d->start + p->duration_s;
 }
 
@@ -262,6 +278,7 @@ static bool is_broken(const drive *d) { return d->broken.code != ERR_NONE; }
 static void launch_due(drive *d)
 {
     double now = clock_s();
+    while (d->going_on && !is_broken(d)) launch_turn(d, &d->going_on, now);
     while (d->free && is_open(d, d->plan->rate > 0 ? d->next_due : now) && !is_broken(d)) {
         if (d->plan->rate > 0 && d->next_due > now) break;
         launch(d, d->plan->rate > 0 ? d->next_due : now);
@@ -301,7 +318,7 @@ static void keep_busy(drive *d)
     for (;;) {
         launch_due(d);
         bool more = is_open(d, d->plan->rate > 0 ? d->next_due : clock_s());
-        if (is_broken(d) || (!d->running && !more)) return;
+        if (is_broken(d) || (!d->running && !d->going_on && !more)) return;
         if (!http_client_poll(d->s->http, next_event(d))) d->next_look = 0;
         if (!look(d)) return;
     }
@@ -321,6 +338,7 @@ static void open_users(drive *d)
     for (int i = d->plan->users - 1; i >= 0; i--) {
         user *u = &d->users[i];
         load_answer_init(&u->answer);
+        buf_init(&u->talk.said, MAX_BODY);
         u->d    = d;
         u->next = d->free;
         d->free = u;
@@ -338,7 +356,10 @@ bool load_drive(load_server *s, const load_plan *plan, load_run *out, err *e)
     d.next_look          = d.start + look_s;
     keep_busy(&d);
     cut_all(&d);
-    for (int i = 0; i < plan->users; i++) load_answer_deinit(&d.users[i].answer);
+    for (int i = 0; i < plan->users; i++) {
+        load_answer_deinit(&d.users[i].answer);
+        buf_deinit(&d.users[i].talk.said);
+    }
     mem_free(d.users);
     buf_deinit(&d.body);
     if (s->has_counters) out->speculation = since(read_counters(s), then);

@@ -16,7 +16,8 @@ typedef struct {
     int                 output_len;         /* max_tokens, with ignore_eos; 0: the server's default */
     bool                may_end;            /* with output_len: do not send ignore_eos */
     bool                has_temp, has_seed; /* send temp, seed */
-    bool                unique; /* put the request's number before each prompt of `prompts`, against prefix caches */
+    bool                all_turns; /* chat: ask all turns of a prompt, each after the response to the one before */
+    bool                unique;    /* put the request's number before each prompt of `prompts`, against prefix caches */
     double              temp;
     uint64_t            seed;     /* also the seed of generated prompts */
     const json_value   *extra;    /* object whose members override ours in the body; NULL: none */
@@ -41,7 +42,7 @@ const char *load_server_name(const load_server *s); /* host and port */
 typedef struct {
     int      users;      /* concurrent requests, 1 to LOAD_MAX_USERS; with a rate, their maximum */
     double   rate;       /* requests per second at random times; 0: each user sends its next request after a response */
-    int64_t  requests;   /* number of requests to send; 0: limited by duration_s only */
+    int64_t  requests;   /* number of prompts to ask; 0: limited by duration_s only */
     double   duration_s; /* no request is sent after this time; 0: limited by requests only */
     uint64_t first;      /* number of the first prompt */
     uint64_t seed;       /* seed of arrival times */
@@ -69,6 +70,7 @@ typedef struct {
     load_gaps     gaps;                     /* gaps of all requests */
     load_reason   reason[LOAD_MAX_REASONS]; /* the last one is "other reasons" */
     int           n_reasons;
+    int64_t       begun;              /* prompts that were asked; with all_turns there may be more requests */
     int64_t       asked, failed, cut; /* requests sent, failed, and cancelled because the run ended early */
     double        seconds;            /* from the start of the run to the last response */
     load_counters speculation;        /* increase of the server's counters during the run, by all its clients */

@@ -84,8 +84,12 @@ static bool read_conversations(const json_value *v, load_prompt *out, err *e)
 
 static bool read_turns(const json_value *v, load_prompt *out, err *e)
 {
-    if (!v->n || v->item[0].kind != JSON_STRING) return err_set(e, ERR_FORMAT, "'turns' does not begin with a text");
-    out->text = v->item[0].s;
+    if (!v->n || v->n > LOAD_MAX_TURNS)
+        return err_set(e, ERR_FORMAT, "'turns' has %zu items, expected 1 to %d", v->n, LOAD_MAX_TURNS);
+    for (size_t i = 0; i < v->n; i++)
+        if (v->item[i].kind != JSON_STRING) return err_set(e, ERR_FORMAT, "item %zu of 'turns' is not a text", i + 1);
+    out->text  = v->item[0].s;
+    out->turns = v;
     return true;
 }
 

@@ -12,10 +12,11 @@
 typedef struct {
     str               text;     /* not empty without messages */
     const json_value *messages; /* array of objects with a role, used instead of the text; NULL: none */
+    const json_value *turns;    /* array of texts, the first of which is `text`; NULL: there is one turn */
     str               kind;     /* its class; empty: none */
 } load_prompt;
 
-enum { LOAD_MAX_PROMPTS = 1 << 20 };
+enum { LOAD_MAX_PROMPTS = 1 << 20, LOAD_MAX_TURNS = 16 };
 typedef struct {
     load_prompt *item;   /* their texts point into file or mem */
     size_t       n, cap; /* prompts in use, allocated */

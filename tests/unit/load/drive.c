@@ -66,6 +66,52 @@ TEST(load_drive_makes_all_requests_on_kept_connections)
     stage_close(&g);
 }
 
+/* Requests of all turns, each with the responses before it. */
+typedef struct {
+    atomic_int by_turn[4]; /* requests with this number of responses */
+    atomic_int wrong;
+} turns_seen;
+
+static bool reply_to_turns(void *ctx, const stub_request *q, buf *out)
+{
+    static const char first[] = "{\"role\":\"user\",\"content\":\"one\"}";
+    static const char next[]  = "{\"role\":\"user\",\"content\":\"one\"},{\"role\":\"assistant\",\"content\":\"Hel\"},"
+                                "{\"role\":\"user\",\"content\":\"two\"}]";
+    turns_seen       *seen    = ctx;
+    int               n       = 0;
+    if (!str_is(q->path, "/v1/chat/completions")) return reply_well(NULL, q, out);
+    for (const char *at = q->body.s; (at = memmem(at, q->body.n - (size_t)(at - q->body.s), "assistant", 9)); at++) n++;
+    if (n > 3 || !memmem(q->body.s, q->body.n, n ? next : first, strlen(n ? next : first)))
+        atomic_fetch_add(&seen->wrong, 1);
+    else
+        atomic_fetch_add(&seen->by_turn[n], 1);
+    return reply_well(NULL, q, out);
+}
+
+TEST(load_drive_asks_all_turns)
+{
+    stage      g;
+    load_run   r;
+    err        e;
+    turns_seen seen = {0};
+    stage_open(t, &g, reply_to_turns, &seen);
+    load_prompts_deinit(&g.prompts);
+    CHECK_OK(load_prompts_parse(&g.prompts, STR("{\"turns\":[\"one\",\"two\"]}"), &e), e);
+    for (int all = 0; all < 2; all++) {
+        load_plan plan  = {.users = 3, .requests = 7};
+        g.ask.all_turns = all;
+        CHECK_OK(load_drive(g.server, &plan, &r, &e), e);
+        CHECK_INT(r.begun, 7);
+        CHECK_INT(r.asked, all ? 14 : 7);
+        CHECK_INT(r.n, all ? 14 : 7);
+        load_run_deinit(&r);
+    }
+    CHECK_INT(atomic_load(&seen.by_turn[0]), 14);
+    CHECK_INT(atomic_load(&seen.by_turn[1]), 7);
+    CHECK_INT(atomic_load(&seen.wrong), 0);
+    stage_close(&g);
+}
+
 /* A connection serves two requests, then the server closes it without a word: before the third arrives, or after. */
 static bool reply_twice(void *ctx, const stub_request *q, buf *out)
 {
