@@ -26,7 +26,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_ITEMS = 64 * SHAPE_MAX_LAYERS, SLAB_BYTES = 16 << 20, MASK_ID = 4, BLOCK = 16, CONTEXT = 262144 };
+enum {
+    MAX_ITEMS        = 64 * SHAPE_MAX_LAYERS,
+    SLAB_BYTES       = 16 << 20,
+    MASK_ID          = 4,
+    BLOCK            = 16,
+    CONTEXT          = 262144,
+    ASSISTANT_LAYERS = 4
+};
 
 /* --- the shapes --------------------------------------------------------------------------------- */
 typedef struct {
@@ -344,13 +351,18 @@ static quant_type embed_type(const maker *m, int n_embd)
     return k && n_embd % QK_K == 0 ? QUANT_Q6_K : type_for(m->type, n_embd);
 }
 
-static void add_target(maker *m, const dims *d, const gemma4_config *c)
+static void add_table(maker *m, const dims *d, const gemma4_config *c)
 {
     int H = c->n_embd, half = d->head_dim_full / 2;
     add_tensor(m, "token_embd.weight", H, c->n_vocab, 1, embed_type(m, H));
     add_role_vector(m, c, ROLE_OUT_NORM, 0, 1);
     add_vector(m, "rope_freqs.weight", half, 1e30f);
     m->items[m->n_items - 1].n_one = half / 4;
+}
+
+static void add_target(maker *m, const dims *d, const gemma4_config *c)
+{
+    add_table(m, d, c);
     if (c->n_ple) {
         add_role_matrix(m, c, ROLE_PLE_EMBED, 0);
         add_role_matrix(m, c, ROLE_PLE_MODEL, 0);
@@ -739,6 +751,41 @@ bool shape_drafter(shape_image *out, const shape_spec *s, err *e)
     plan_dflash_keys(&m.plan, &c);
     bool ok = put_tokens(&m, &shape_of_all[s->shape], MASK_ID, e);
     add_drafter(&m, &c);
+    return finish_shape(&m, out, ok, e);
+}
+
+/* As the published assistants, except the head of the small ones, which is a whole matrix here. */
+static gemma4_config assistant_config(const dims *d)
+{
+    bool          small = d->n_ple;
+    gemma4_config c     = config_of(d, ASSISTANT_LAYERS);
+    c.assistant         = true;
+    c.n_embd            = small ? 256 : 1024;
+    c.n_heads           = small ? d->n_heads / 2 : d->n_heads;
+    c.n_kv_shared       = c.n_layers;
+    c.n_ple = c.n_experts = c.n_used = c.n_ff_expert = 0;
+    c.softcap                                        = 0;
+    for (int l = 0; l < c.n_layers; l++) c.n_ff[l] = 8 * c.n_embd;
+    return c;
+}
+
+bool shape_assistant(shape_image *out, const shape_spec *s, err *e)
+{
+    maker         m;
+    const dims   *d = &shape_of_all[s->shape];
+    gemma4_config c = assistant_config(d);
+    name_image(out, s, "'s assistant");
+    if (is_qwen(d)) return err_set(e, ERR_INPUT, "%s has no assistant", shape_names[s->shape]);
+    start_shape(&m, s, c.n_embd);
+    put_general(&m, "gemma4-assistant", out->name);
+    plan_gemma4_keys(&m.plan, &c);
+    plan_u32(&m.plan, "embedding_length_out", d->n_embd);
+    plan_u32(&m.plan, "nextn_predict_layers", c.n_layers);
+    add_table(&m, d, &c);
+    add_matrix(&m, "nextn.pre_projection.weight", 2 * (int64_t)d->n_embd, c.n_embd, 1);
+    add_matrix(&m, "nextn.post_projection.weight", c.n_embd, d->n_embd, 1);
+    for (int l = 0; l < c.n_layers; l++) add_layer(&m, &c, l);
+    bool ok = put_tokens(&m, d, -1, e);
     return finish_shape(&m, out, ok, e);
 }
 

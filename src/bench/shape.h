@@ -27,9 +27,11 @@ typedef struct {
     char name[64]; /* for people: "random 31b, 60 layers, q4_0" */
 } shape_image;     /* a zeroed one is empty */
 
-/* Generate a model, or a DFlash drafter for it with the published shape. Overwrite *out; it has no bytes on failure. */
+/* Generate a model, or a drafter for it with the published shape: DFlash, or Gemma's assistant (MTP). Overwrite *out; it
+ * has no bytes on failure. */
 bool shape_target(shape_image *out, const shape_spec *s, err *e);
 bool shape_drafter(shape_image *out, const shape_spec *s, err *e);
+bool shape_assistant(shape_image *out, const shape_spec *s, err *e);
 bool shape_write(const shape_image *i, const char *path, err *e); /* as a GGUF file; none is left on failure */
 void shape_free(shape_image *i);                                  /* leaves it empty; accepts an empty one */
 #endif

@@ -9,15 +9,17 @@
 static const char mask_key[] = "tokenizer.ggml.mask_token_id";
 
 /* --- from a GGUF file ---------------------------------------------------------------------------- */
-/* The lists with an entry per token are filled up; their types are checked by the loader before. */
+/* The lists with an entry per token are filled up; their types are checked by the loader before. Fillers are ordinary
+ * tokens with short texts: most tokens of random weights are fillers, and clients shall see them come. */
 static void put_texts(convert_plan *p, const gguf_value *v)
 {
-    const char *at = v->data;
+    static const char digit[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
+    const char       *at      = v->data;
     gguf_put_strings(p->w, "tokenizer.ggml.tokens");
     for (uint64_t i = 0; i < v->n; i++) gguf_put_item(p->w, gguf_next_str(&at));
     for (int i = (int)v->n; i < p->n_vocab; i++) {
         char filler[32];
-        snprintf(filler, sizeof filler, "[PAD%d]", i);
+        snprintf(filler, sizeof filler, "`%c%c%c", digit[i >> 12 & 63], digit[i >> 6 & 63], digit[i & 63]);
         gguf_put_item(p->w, str_of(filler));
     }
 }
@@ -33,7 +35,7 @@ static void put_numbers(convert_plan *p, const char *key, const gguf_value *v, u
 
 static bool put_value(convert_plan *p, const gguf_value *v, err *e)
 {
-    enum { UNUSED = 5 };
+    enum { NORMAL = 1 };
     bool texts = str_is(v->key, "tokenizer.ggml.tokens"), scores = str_is(v->key, "tokenizer.ggml.scores"),
          kinds = str_is(v->key, "tokenizer.ggml.token_type");
     if (str_is(v->key, mask_key) && p->mask_id >= 0) return true; /* a drafter has its own */
@@ -47,7 +49,7 @@ static bool put_value(convert_plan *p, const gguf_value *v, err *e)
     if (texts)
         put_texts(p, v);
     else
-        put_numbers(p, scores ? "tokenizer.ggml.scores" : "tokenizer.ggml.token_type", v, scores ? 0 : UNUSED);
+        put_numbers(p, scores ? "tokenizer.ggml.scores" : "tokenizer.ggml.token_type", v, scores ? 0 : NORMAL);
     return true;
 }
 

@@ -6,7 +6,7 @@
 
 static struct {
     shape_flags shape;
-    const char *path, *draft_path;
+    const char *path, *draft_path, *mtp_path;
 } flags = {.shape = SHAPE_DEFAULTS};
 
 static const option opts[] = {
@@ -21,7 +21,12 @@ static const option opts[] = {
      .kind = OPT_STR,
      .dest = &flags.draft_path,
      .arg  = "FILE",
-     .help = "GGUF file of its drafter to write"},
+     .help = "GGUF file of its DFlash drafter to write"},
+    {.name = "mtp-out",
+     .kind = OPT_STR,
+     .dest = &flags.mtp_path,
+     .arg  = "FILE",
+     .help = "GGUF file of its MTP drafter, Gemma's assistant, to write"},
     {.name = "tokenizer",
      .kind = OPT_STR,
      .dest = &flags.shape.spec.tokenizer,
@@ -31,9 +36,9 @@ static const option opts[] = {
              "it gets"},
     OPT_LOGGING,
 };
-static const opt_spec usage = {"bench", "bench shape --shape SHAPE -o FILE.gguf [--draft-out FILE.gguf] [FLAGS]",
-                               "Writes a model of random weights: the same file for this program and for others.", opts,
-                               COUNT(opts)};
+static const opt_spec usage = {
+    "bench", "bench shape --shape SHAPE -o FILE.gguf [--draft-out FILE.gguf] [--mtp-out FILE.gguf] [FLAGS]",
+    "Writes a model of random weights: the same file for this program and for others.", opts, COUNT(opts)};
 
 typedef bool shape_maker(shape_image *out, const shape_spec *s, err *e);
 
@@ -53,13 +58,15 @@ int bench_shape(int argc, char **args)
     if (!opt_parse(&usage, argc, args, &n_args, &code)) return code;
     if (n_args) return opt_usage(&usage, "'%s' is not a flag", args[0]);
     if (!flags.shape.given) return opt_usage(&usage, "--shape is missing");
-    if (!flags.path && !flags.draft_path) return opt_usage(&usage, "-o is missing");
-    if ((flags.path && !cli_check_output(flags.path, &e)) ||
-        (flags.draft_path && !cli_check_output(flags.draft_path, &e)))
-        return cli_fail(&e);
+    const struct {
+        const char  *path;
+        shape_maker *make;
+    } files[] = {{flags.path, shape_target}, {flags.draft_path, shape_drafter}, {flags.mtp_path, shape_assistant}};
+    if (!flags.path && !flags.draft_path && !flags.mtp_path) return opt_usage(&usage, "-o is missing");
+    for (size_t i = 0; i < COUNT(files); i++)
+        if (files[i].path && !cli_check_output(files[i].path, &e)) return cli_fail(&e);
     if (flags.shape.spec.tokenizer && !cli_resolve_model(&flags.shape.spec.tokenizer, &e)) return cli_fail(&e);
-    if ((flags.path && !write_one(flags.path, shape_target, &e)) ||
-        (flags.draft_path && !write_one(flags.draft_path, shape_drafter, &e)) || !cli_flush(&e))
-        return cli_fail(&e);
-    return 0;
+    for (size_t i = 0; i < COUNT(files); i++)
+        if (files[i].path && !write_one(files[i].path, files[i].make, &e)) return cli_fail(&e);
+    return cli_flush(&e) ? 0 : cli_fail(&e);
 }
