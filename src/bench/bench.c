@@ -8,9 +8,9 @@
 static const struct {
     const char *name;
     int (*run)(int argc, char **args);
-} parts[] = {{"table", bench_table}, {"rows", bench_rows},   {"spec", bench_spec},
-             {"raw", bench_raw},     {"lanes", bench_lanes}, {"plot", bench_plot},
-             {"kv", bench_kv},       {"pick", bench_pick},   {"shape", bench_shape}};
+} parts[] = {{"table", bench_table}, {"rows", bench_rows},  {"spec", bench_spec}, {"raw", bench_raw},
+             {"lanes", bench_lanes}, {"plot", bench_plot},  {"kv", bench_kv},     {"pick", bench_pick},
+             {"shape", bench_shape}, {"serve", bench_serve}};
 
 int cmd_bench(int argc, char **args)
 {

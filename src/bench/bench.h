@@ -11,4 +11,5 @@ int bench_lanes(int argc, char **args);
 int bench_kv(int argc, char **args);
 int bench_pick(int argc, char **args);
 int bench_shape(int argc, char **args);
+int bench_serve(int argc, char **args);
 #endif

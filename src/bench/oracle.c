@@ -19,10 +19,14 @@ struct oracle {
     size_t      n_texts;
 };
 
+enum { LEVELS = 16 };
 typedef struct {
     drafter  d; /* first: a drafter * is a veiled * */
     drafter *real;
     oracle  *o;
+    double   made_for;         /* the oracle's `tokens` when the next two were computed; 0: never */
+    double   chance;           /* a draft token is right */
+    double   share[2][LEVELS]; /* share[right][i]: the share of level i */
 } veiled;
 
 oracle *oracle_new(uint64_t seed)
@@ -41,8 +45,19 @@ void oracle_free(oracle *o)
     mem_free(o);
 }
 
+/* Returns the known text that begins with these tokens. */
+static known_text *find_known_text(const oracle *o, const int32_t *token, size_t n)
+{
+    for (size_t i = 0; i < o->n_texts; i++) {
+        known_text *t = &o->texts[i];
+        if ((size_t)t->n >= n && memcmp(t->token, token, n * sizeof *token) == 0) return t;
+    }
+    return NULL;
+}
+
 void oracle_learn(oracle *o, const int32_t *text, size_t n)
 {
+    if (find_known_text(o, text, n)) return;
     known_text *more = xnew_n(known_text, o->n_texts + 1);
     for (size_t i = 0; i < o->n_texts; i++) more[i] = o->texts[i];
     more[o->n_texts] = (known_text){xnew_n(int32_t, n), (int32_t)n};
@@ -70,23 +85,11 @@ double oracle_chance(double tokens, int n)
 }
 
 /* --- draft tokens ------------------------------------------------------------------------------------- */
-/* Returns the known text that begins with the text of the job. */
-static const known_text *find_known_text(const oracle *o, const draft_job *j)
-{
-    for (size_t i = 0; i < o->n_texts; i++) {
-        const known_text *t = &o->texts[i];
-        if (t->n >= j->n_text && memcmp(t->token, j->text, (size_t)j->n_text * sizeof *j->text) == 0) return t;
-    }
-    return NULL;
-}
-
 static bool is_right(const veiled *v, const known_text *t, int32_t pos, double chance)
 {
     uint64_t bits = sampling_position_key(v->o->seed + (uint64_t)(t - v->o->texts), pos);
     return (double)(bits >> 11) * 0x1p-53 < chance;
 }
-
-enum { LEVELS = 16 };
 
 /* Sets out to the distribution of the level of right or wrong tokens. It is a Beta distribution in steps, whose mean
  * over all tokens is the chance; the levels separate right from wrong tokens with an AUC of 0.87. */
@@ -101,17 +104,24 @@ static void level_shares(double chance, bool right, double out[LEVELS])
 }
 
 /* Draws the level of a token. Its confidence is the share of tokens of this level that are right. */
-static float draw_confidence(const veiled *v, const known_text *t, int32_t pos, double chance, bool right)
+static float draw_confidence(const veiled *v, const known_text *t, int32_t pos, bool right)
 {
-    double   share[2][LEVELS]; /* [0]: wrong tokens; [1]: right ones */
     uint64_t bits = sampling_position_key(~v->o->seed + (uint64_t)(t - v->o->texts), pos);
     double   at   = (double)(bits >> 11) * 0x1p-53;
     int      i    = 0;
-    level_shares(chance, false, share[0]);
-    level_shares(chance, true, share[1]);
-    for (; i < LEVELS - 1 && at >= share[right][i]; i++) at -= share[right][i];
-    double right_share = chance * share[1][i], wrong_share = (1 - chance) * share[0][i];
+    for (; i < LEVELS - 1 && at >= v->share[right][i]; i++) at -= v->share[right][i];
+    double right_share = v->chance * v->share[1][i], wrong_share = (1 - v->chance) * v->share[0][i];
     return (float)(right_share / (right_share + wrong_share));
+}
+
+/* The powers that this needs are too slow for every draft of many lanes. */
+static void choose_chance(veiled *v)
+{
+    if (v->made_for == v->o->tokens) return;
+    v->made_for = v->o->tokens;
+    v->chance   = oracle_chance(v->o->tokens, v->d.max_draft);
+    level_shares(v->chance, false, v->share[0]);
+    level_shares(v->chance, true, v->share[1]);
 }
 
 static void put_candidates(const veiled *v, draft_job *j, int i, int32_t truth)
@@ -128,14 +138,14 @@ static void put_candidates(const veiled *v, draft_job *j, int i, int32_t truth)
 
 static void change_draft_tokens(veiled *v, draft_job *j)
 {
-    const known_text *t = find_known_text(v->o, j);
-    double            p = oracle_chance(v->o->tokens, v->d.max_draft);
+    const known_text *t = find_known_text(v->o, j->text, (size_t)j->n_text);
     int               n = 0;
+    choose_chance(v);
     for (; t && n < j->n && j->n_text + n < t->n; n++) {
         int32_t pos = j->n_text + n, truth = t->token[pos];
-        bool    right    = is_right(v, t, pos, p);
+        bool    right    = is_right(v, t, pos, v->chance);
         j->token[n]      = right ? truth : (truth + 1) % v->d.t->n_vocab;
-        j->confidence[n] = draw_confidence(v, t, pos, p, right);
+        j->confidence[n] = draw_confidence(v, t, pos, right);
         put_candidates(v, j, n, truth);
     }
     if (j->later && n) v->d.t->o->upload(v->d.t->q, j->device_tokens, j->token, (size_t)n * sizeof *j->token);

@@ -12,7 +12,7 @@
 typedef struct oracle oracle;
 oracle               *oracle_new(uint64_t seed); /* never NULL; at first no draft token is correct */
 void                  oracle_free(oracle *o);    /* o may be NULL; the wrapped drafters must be closed */
-/* Adds a known text: prompt and response. Copies them. */
+/* Adds a known text, prompt and response, unless a known one begins with it. Copies them. */
 void oracle_learn(oracle *o, const int32_t *text, size_t n);
 /* Sets the mean number of tokens that a round with the drafter's longest draft commits, including the target's own.
  * Fails if no wrapped drafter makes drafts that long. */

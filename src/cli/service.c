@@ -48,6 +48,7 @@ static void set_options(tandem_options *o, service_flags *f, const service_extra
     o->fingerprints  = true;
     o->settings      = f->given;
     o->n_settings    = f->set.n;
+    o->no_prefix     = x->no_prefix;
     o->wake_ms       = x->wake_ms;
     o->wake          = x->wake;
     o->wake_ctx      = x->wake_ctx;

@@ -66,7 +66,8 @@ bool service_find_drafters(service_flags *f, const checkpoint *files, err *e);
 typedef struct {
     const char  *name; /* name of the model */
     engine_extra engine;
-    double       wake_ms; /* these as in tandem_options */
+    bool         no_prefix; /* these as in tandem_options */
+    double       wake_ms;
     void (*wake)(void *wake_ctx);
     void *wake_ctx;
 } service_extra;

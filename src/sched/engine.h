@@ -17,6 +17,15 @@
 
 #include <stdatomic.h>
 
+typedef struct drafter drafter; /* model/drafter.h */
+
+/* For measurements. Both are called on the engine thread, or while the engine is opened; NULL: not wanted. */
+typedef struct {
+    drafter *(*wrap)(void *ctx, drafter *d);       /* as spec_draft_source.wrap */
+    void (*ended)(void *ctx, const tandem_job *j); /* with each job that has ended, before its reader learns it */
+    void *ctx;
+} engine_watch;
+
 /* Options that tandem_options does not have; all may be 0. They are borrowed during the call. */
 typedef struct {
     const checkpoint *files;    /* the model's files; NULL: opened there */
@@ -24,6 +33,7 @@ typedef struct {
     /* Settings of the engine before this one: those that were changed while it ran are kept. The caller promises to
      * pass this engine's settings to the next one, too. NULL: settings are not carried over. */
     const settings *changed;
+    engine_watch    watch; /* kept */
 } engine_extra;
 /* Opens an engine as tandem_open does. x is not NULL. Sets *out to NULL on failure. */
 bool engine_open(tandem **out, const tandem_options *o, const engine_extra *x, err *e);

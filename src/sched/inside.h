@@ -20,6 +20,7 @@ struct tandem {
     session_store     *sessions; /* NULL: there is no directory for them */
     settings_file     *file;     /* NULL: none; guarded by settings_lock */
     bool               carried;  /* the settings are passed to the next engine: see engine_extra.changed */
+    engine_watch       watch;
     pthread_mutex_t    settings_lock;
     pthread_mutex_t    fingerprint_lock;                    /* held for a copy only */
     char               fingerprint[ENGINE_FINGERPRINT_MAX]; /* engine_fingerprint; guarded by fingerprint_lock */

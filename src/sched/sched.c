@@ -278,6 +278,7 @@ static void end_job(sched *s, tandem_job *j)
     pthread_mutex_unlock(&s->lock);
     atomic_fetch_sub(&s->n_live, 1);
     show_stats(s);
+    if (s->opt.ended) s->opt.ended(s->opt.ended_ctx, j);
     job_finish(j);
 }
 

@@ -30,6 +30,8 @@ typedef struct {
     uint64_t    park_bytes;  /* host memory of the tier; 0: none */
     void (*wake)(void *ctx); /* as tandem_options.wake: called on the engine thread; may be NULL */
     void *wake_ctx;
+    void (*ended)(void *ctx, const tandem_job *j); /* as engine_watch.ended; may be NULL */
+    void *ended_ctx;
 } sched_options;
 
 typedef struct sched sched;

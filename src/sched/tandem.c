@@ -207,7 +207,9 @@ static bool draft_source(tandem *t, const tandem_options *o, const settings *s, 
                                .lazy        = d->lazy || s->dflash_lazy_drafter,
                                .fingerprint = wants_fingerprints(o),
                                .method      = method,
-                               .keep        = true};
+                               .keep        = true,
+                               .wrap        = t->watch.wrap,
+                               .wrap_ctx    = t->watch.ctx};
     return draft_type(s, d, &out->opt.quantise, e);
 }
 
@@ -315,7 +317,9 @@ static bool start_engine(tandem *t, const tandem_options *o, const settings *s, 
                         .park_bytes  = o->park_bytes,
                         .wake_s      = o->wake_ms / 1e3,
                         .wake        = o->wake,
-                        .wake_ctx    = o->wake_ctx};
+                        .wake_ctx    = o->wake_ctx,
+                        .ended       = t->watch.ended,
+                        .ended_ctx   = t->watch.ctx};
     if (o->cache_dir && wants_images(o)) so.cache_dir = keep_name(t, o->cache_dir);
     return sched_new(&t->sched, &so, e);
 }
@@ -380,6 +384,7 @@ bool engine_open(tandem **out, const tandem_options *o, const engine_extra *x, e
     tandem *t  = xnew(tandem);
     *out       = NULL;
     t->carried = x->changed;
+    t->watch   = x->watch;
     arena_init(&t->mem, 1 << 20);
     pthread_mutex_init(&t->settings_lock, NULL);
     pthread_mutex_init(&t->fingerprint_lock, NULL);
