@@ -20,9 +20,10 @@
  * The branches of a tree have a block each, and so have rows with sparse attention, which work on the tiles that they
  * keep a page of.
  *
- * There are two kernels. The one here works on single tiles, which it has in registers; it takes little shared memory,
- * so that other kernels of the step run concurrently. The one of attention_span.cu is for long contexts, where neither
- * or both of K and V have scales. */
+ * There are several kernels. The one here works on single tiles, which it has in registers; it takes little shared
+ * memory, so that other kernels of the step run concurrently. The one of attention_span.cu is for long contexts, where
+ * neither or both of K and V have scales, that of attention_warp.cu for a few rows and more that see no more than a
+ * window. */
 #include "ops/cuda/attention_mma.cuh"
 
 #include <type_traits>
@@ -742,6 +743,10 @@ static void launch_units(cudaStream_t s, const cuda_attention_args *a)
 {
     dim3 grid((unsigned)min_int(a->n_parts, TILE_BLOCKS), (unsigned)a->c.n_kv_heads,
               (unsigned)(a->end_row - a->first_row));
+    if (a->by_warp) {
+        cuda_attention_warps(s, a);
+        return;
+    }
     if (a->few_tiles < a->n_tiles) {
         cuda_attention_spans(s, a);
         return;
@@ -755,8 +760,9 @@ static void launch_units(cudaStream_t s, const cuda_attention_args *a)
 }
 
 /* Contexts that are at most so long, because of a window or of the pages that a lane may have, go tile by tile, except
- * when there are many rows, but not a prompt; so do rows whose context is not long at the moment. */
-enum { SHORT_TILES = 32, MANY_ROWS = 17, STEP_ROWS = 64 };
+ * when there are many rows, but not a prompt, and the kernel of single warps cannot do them; so do rows whose context
+ * is not long at the moment. */
+enum { SHORT_TILES = 32, MANY_ROWS = 17, STEP_ROWS = 64, WARP_ROWS_MIN = 4 };
 
 extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes)
 {
@@ -774,6 +780,9 @@ extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes)
     a->n_parts   = spans ? min_int(parts, a->n_tiles) : a->n_tiles;
     size_t row   = (size_t)a->n_heads * (size_t)a->n_parts * (size_t)(4 + D) * sizeof(float);
     a->chunk     = (int)min_size(bytes / row, (size_t)(a->kept ? a->kept_rows : a->n_rows));
+    a->by_warp   = is_short && !is_coded(a) && !a->kept && a->n_rows >= WARP_ROWS_MIN && a->chunk == a->n_rows &&
+                 cuda_attention_has_warps(a);
+    if (a->by_warp) a->few_tiles = a->n_tiles;
     return a->chunk > 0;
 }
 

@@ -11,6 +11,10 @@ enum { SPAN_TILES = 4, SPAN_KEYS = SPAN_TILES * TILE_KEYS };
  * rows from first_row to end_row. */
 bool cuda_attention_has_spans(void);
 void cuda_attention_spans(cudaStream_t s, const cuda_attention_args *a);
+/* attention_warp.cu. Returns whether this GPU can run the kernel of single warps for these rows; launches it for all of
+ * them, whose parts are tiles. */
+bool cuda_attention_has_warps(const cuda_attention_args *a);
+void cuda_attention_warps(cudaStream_t s, const cuda_attention_args *a);
 /* attention_many.cu. Returns whether this GPU can run the kernel for prompts; launches it for the rows from
  * first_row to end_row, and merges their parts; by_span is set. A block works for up to cuda_attention_many_rows
  * rows, for which it takes cuda_attention_many_bytes of scratch. */
@@ -260,6 +264,18 @@ static __device__ inline void stage_queries(uint16_t (*high)[DIM + 32], uint16_t
         }
     }
 }
+
+/* Two steps of 32 elements of a key. Neighbouring keys read them in different order: they lie in the same banks. */
+struct key_steps {
+    uint4 x[2];
+
+    __device__ inline key_steps(const char *key, bool odd)
+    {
+        uint4 a = *(const uint4 *)(key + (odd ? 64 : 0)), b = *(const uint4 *)(key + (odd ? 0 : 64));
+        x[0] = {odd ? b.x : a.x, odd ? b.y : a.y, odd ? b.z : a.z, odd ? b.w : a.w};
+        x[1] = {odd ? a.x : b.x, odd ? a.y : b.y, odd ? a.z : b.z, odd ? a.w : b.w};
+    }
+};
 
 /* --- weights --------------------------------------------------------------------------------------*/
 

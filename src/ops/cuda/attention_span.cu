@@ -263,18 +263,6 @@ static __device__ inline void ask_v(span_shared<C> *t, const cuda_attention_args
 
 /* --- a tile ---------------------------------------------------------------------------------------*/
 
-/* Two steps of 32 elements of a key. Neighbouring keys read them in different order: they lie in the same banks. */
-struct key_steps {
-    uint4 x[2];
-
-    __device__ inline key_steps(const char *key, bool odd)
-    {
-        uint4 a = *(const uint4 *)(key + (odd ? 64 : 0)), b = *(const uint4 *)(key + (odd ? 0 : 64));
-        x[0] = {odd ? b.x : a.x, odd ? b.y : a.y, odd ? b.z : a.z, odd ? b.w : a.w};
-        x[1] = {odd ? a.x : b.x, odd ? a.y : b.y, odd ? a.z : b.z, odd ? a.w : b.w};
-    }
-};
-
 /* Adds step j of a warp's scores: 16 keys and every second group of queries. The products with high and with low are
  * summed apart. */
 template <int PAIR, typename C>
@@ -593,11 +581,11 @@ static __device__ inline void do_unit(span_shared<C> *t, const cuda_attention_ar
     if (weighs) store_unit(acc, t, 0, n);
 }
 
-/* Asks for as many tiles as there are places for. */
+/* Asks for as many tiles of this unit as there are places for. */
 template <typename C>
 static __device__ inline void ask_first(span_shared<C> *t, const cuda_attention_args &a, int kv_head, span_state *s)
 {
-    for (int i = 0; i < C::N_SLOTS; i++) ask_k(t, a, kv_head, s);
+    for (int i = 0; i < C::N_SLOTS && (int)(s->asked - s->base) < t->work[s->turn].u.n; i++) ask_k(t, a, kv_head, s);
     if constexpr (C::HAS_CODES) ask_v_codes(t, a, kv_head, s, s->done);
 }
 

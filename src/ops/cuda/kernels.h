@@ -242,6 +242,7 @@ typedef struct {
     int    chunk;                           /* rows per launch */
     bool   by_span;                         /* each part is a span; false */
     bool   turn_q, turn_y;                  /* set by the plan: it multiplies queries and outputs by the rotation */
+    bool   by_warp;                         /* attention_warp.cu makes the parts */
     int    chain_from, chain_to, chain_end; /* as in step_rows */
     int    chain_sees;                      /* as in step_rows */
     cuda_x to;                              /* as for cuda_rms_norm */
