@@ -27,8 +27,8 @@ typedef struct {
     char name[64]; /* for people: "random 31b, 60 layers, q4_0" */
 } shape_image;     /* a zeroed one is empty */
 
-/* Generate a model, or a drafter for it with the published shape: DFlash, or Gemma's assistant (MTP). Overwrite *out; it
- * has no bytes on failure. */
+/* Generate a model, or a drafter for it with the published shape: DFlash, or Gemma's assistant (MTP). Overwrite *out;
+ * it has no bytes on failure. */
 bool shape_target(shape_image *out, const shape_spec *s, err *e);
 bool shape_drafter(shape_image *out, const shape_spec *s, err *e);
 bool shape_assistant(shape_image *out, const shape_spec *s, err *e);

@@ -1,7 +1,7 @@
 /* Gated delta nets (ops.h): two kernels for a step, one for the replay of kept rows.
  *
- *   inputs    convolution and SiLU, unit queries and keys, decays and strengths     a warp per head of a row
- *   rule      the rows of a lane, one after another                                 a block per RULE_ROWS rows of a memory
+ *   inputs    convolution and SiLU, unit queries and keys, decays and strengths a warp per head of a row
+ *   rule      the rows of a lane, one after another                             a block per RULE_ROWS rows of a memory
  *
  * A row of the transposed memory S depends on no other. Eight lanes of a warp hold one, lane p the quads p, p + 8, ...
  * of it, and apply row after row to registers:
