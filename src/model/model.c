@@ -177,7 +177,7 @@ static void pack_read(const step *s, int32_t *to, int n, int32_t *place)
     for (int i = s->n_want; i < n; i++) want_at[i] = 0;
 }
 
-/* Describes what pack_read wrote to `to`. */
+/* Describes what pack_read wrote to `to`. These rows are not settled: more rows than these store K/V in the step. */
 static void describe_read(step_upload_rows *u, dev to, int n)
 {
     dev at[READ_FIELDS];
@@ -185,14 +185,8 @@ static void describe_read(step_upload_rows *u, dev to, int n)
     u->narrow  = true;
     u->read_at = at[0];
     u->want    = at[1];
-    u->read    = (step_rows){.n_rows  = n,
-                             .parent  = at[2],
-                             .pos     = at[3],
-                             .lane    = at[4],
-                             .slot    = at[5],
-                             .root    = at[6],
-                             .last    = at[7],
-                             .settled = true};
+    u->read    = (step_rows){
+           .n_rows = n, .parent = at[2], .pos = at[3], .lane = at[4], .slot = at[5], .root = at[6], .last = at[7]};
 }
 
 static void pack_sections(const step *s, size_t n, int32_t *to)

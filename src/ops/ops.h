@@ -70,7 +70,8 @@ typedef struct {
     dev kept;   /* its place among the kept rows (kv/lane.h); -1: a sure row, which changes the live state */
     /* The caller promises that these arrays, and K and V of all positions before the step, were written before the
      * first op that uses them, with an upload directly before that op. A backend may then read them while the op before
-     * still runs. */
+     * still runs. It takes positions that are n_rows and more before a row's own for those before the step, so these
+     * are all rows that store K/V in it. */
     bool settled;
     /* Rows chain_from to chain_to - 1 are chains of 16 rows or more, and see no position from chain_end on; a hint for
      * attention, read when the step is not recorded. chain_to 0: nothing is known. Such a row sees at most chain_sees

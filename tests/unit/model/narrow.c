@@ -22,13 +22,15 @@ typedef struct {
     step     s;
 } rig;
 
-/* Counts the rows of attention, which has one call per layer. Tests run on one thread. */
+/* Counts the rows of attention, which has one call per layer, and the calls that may read early what other rows of the
+ * step have just stored. Tests run on one thread. */
 static void (*attend)(queue *, dev, dev, int, const kv_class *, int, const step_rows *, float, int);
-static int  n_attended;
+static int  n_attended, n_rows_of_step, n_too_early;
 static void count_attention(queue *q, dev y, dev x, int n_heads, const kv_class *c, int layer, const step_rows *r,
                             float scale, int window)
 {
     n_attended += r->n_rows;
+    n_too_early += r->settled && r->n_rows < n_rows_of_step;
     attend(q, y, x, n_heads, c, layer, r, scale, window);
 }
 static ops *count_ops(ops *inner)
@@ -89,8 +91,10 @@ static float *run_step(test_case *t, rig *g)
     target *m   = g->m;
     size_t  V   = (size_t)m->n_vocab;
     float  *out = xnew_n(float, (size_t)(g->s.n_want + 1) * V);
-    n_attended  = 0;
+    n_attended = n_too_early = 0;
+    n_rows_of_step           = g->s.n_rows;
     CHECK_OK(m->step(m, g->kv, &g->s, &e), e);
+    CHECK_INT(n_too_early, 0);
     for (int first = 0; first < g->s.n_want; first += HEAD_ROWS) {
         int n = min_int(g->s.n_want - first, HEAD_ROWS);
         m->head(m, first, n);
