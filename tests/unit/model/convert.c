@@ -6,6 +6,7 @@
 #include "chat/qwen35_inside.h"
 #include "gguf/checkpoint.h"
 #include "model/model.h"
+#include "model/open_target.h"
 #include "test.h"
 #include "tok/inside.h"
 #include "tok/tok.h"
@@ -40,20 +41,14 @@ static bool convert(const char *dir, const char *type, const char *tokenizer, er
 
 static bool logits_of(test_case *t, const char *path, const char *device, float *out)
 {
-    checkpoint   *cp;
     target       *m;
     kv_pool      *kv;
     err           e   = {0};
     model_options opt = {.device = device, .n_threads = 1};
-    if (!CHECK_OK(checkpoint_open(&cp, path, &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&m, cp, &opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok) return false;
-    step        *s    = &(step){0};
-    kv_pool_spec spec = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = T};
+    step         *s   = &(step){0};
+    if (!test_open_target(t, &m, path, &opt)) return false;
     for (int i = 0; i < m->n_kv_classes; i++) m->kv_class[i].types = cache_types_both(CACHE_F32);
-    CHECK(kv_bytes_for(&spec, T, &spec.max_bytes));
-    CHECK_OK(kv_pool_new(&kv, m->o, &spec, &e), e);
+    if (!test_open_pool(t, &kv, m, &(test_pool){.max_lanes = 1, .max_slots = T})) return false;
     kv_seq *seq = kv_seq_new(kv, 0);
     CHECK_OK(kv_seq_grow(seq, T, &e), e);
     step_init(s, T);

@@ -1,4 +1,5 @@
 #include "model/dflash_rig.h"
+#include "model/open_target.h"
 
 const drafter_options dflash_rig_exact = {.max_lanes = LANES, .kv_type = {CACHE_F32, CACHE_F32}, .keep_rows = true};
 
@@ -27,19 +28,10 @@ void dflash_rig_drop(rig *g)
 
 bool dflash_rig_model(test_case *t, rig *g, const char *path, const char *device)
 {
-    err           e   = {0};
-    checkpoint   *cp  = NULL;
     model_options opt = {.device = device, .n_threads = 2};
-    if (!CHECK_OK(checkpoint_open(&cp, path, &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok) return false;
+    if (!test_open_target(t, &g->m, path, &opt)) return false;
     for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].types = cache_types_both(CACHE_F32);
-    kv_pool_spec spec = {
-        .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = LANES, .max_slots = MAX_TEXT};
-    CHECK(kv_bytes_for(&spec, MAX_TEXT, &spec.max_bytes));
-    spec.max_bytes *= LANES;
-    if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
+    if (!test_open_pool(t, &g->kv, g->m, &(test_pool){.max_lanes = LANES, .max_slots = MAX_TEXT})) return false;
     for (int i = 0; i < LANES; i++) g->seq[i] = kv_seq_new(g->kv, 0);
     step_init(&g->s, g->m->max_rows);
     return true;

@@ -3,6 +3,7 @@
 #include "gguf/build_gguf.h"
 #include "model/gemma4_config.h"
 #include "model/model.h"
+#include "model/open_target.h"
 #include "test.h"
 
 #include <stdlib.h>
@@ -155,9 +156,7 @@ static bool logits_of(test_case *t, const checkpoint *cp, float *out, int T, int
     model_options opt = {.device = "cpu", .n_threads = 1};
     step         *s   = &(step){0};
     if (!CHECK_OK(model_open(&m, cp, &opt, &e), e)) return false;
-    kv_pool_spec spec = {.classes = m->kv_class, .n_classes = m->n_kv_classes, .max_lanes = 1, .max_slots = T};
-    CHECK(kv_bytes_for(&spec, T, &spec.max_bytes));
-    CHECK_OK(kv_pool_new(&kv, m->o, &spec, &e), e);
+    if (!test_open_pool(t, &kv, m, &(test_pool){.max_lanes = 1, .max_slots = T})) return false;
     kv_seq *seq = kv_seq_new(kv, 0);
     CHECK_OK(kv_seq_grow(seq, T, &e), e);
     step_init(s, T);

@@ -2,6 +2,7 @@
 #include "backends.h"
 #include "kv/lane.h"
 #include "model/model.h"
+#include "model/open_target.h"
 #include "test.h"
 
 typedef struct {
@@ -16,7 +17,6 @@ typedef struct {
 static bool open_rig(test_case *t, rig2 *g, const char *name, const char *device)
 {
     err           e   = {0};
-    checkpoint   *cp  = NULL;
     model_options opt = {.device = device, .n_threads = 2};
     char          dir[256], file[256];
     bool          exact = !strcmp(device, "ref"), gpu = !strcmp(device, "cuda");
@@ -24,21 +24,10 @@ static bool open_rig(test_case *t, rig2 *g, const char *name, const char *device
     snprintf(dir, sizeof dir, "tests/golden/%s", name);
     snprintf(file, sizeof file, "tests/golden/%s/golden.safetensors", name);
     if (!CHECK_OK(safetensors_open(&g->ref, test_path(file), &e), e)) return false;
-    if (!CHECK_OK(checkpoint_open(&cp, test_path(dir), &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok) return false;
+    if (!test_open_target(t, &g->m, test_path(dir), &opt)) return false;
     for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].types = cache_types_both(CACHE_F32);
-    kv_pool_spec spec = {.classes       = g->m->kv_class,
-                         .n_classes     = g->m->n_kv_classes,
-                         .states        = g->m->state,
-                         .n_states      = g->m->n_states,
-                         .max_kept_rows = 1,
-                         .max_lanes     = 1,
-                         .max_slots     = 256,
-                         .q             = g->m->q};
-    CHECK(kv_bytes_for(&spec, 256, &spec.max_bytes));
-    if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
+    if (!test_open_pool(t, &g->kv, g->m, &(test_pool){.max_lanes = 1, .max_slots = 256, .max_kept_rows = 1}))
+        return false;
     g->lane = kv_lane_new(g->kv);
     step_init(&g->s, g->m->max_rows);
     return true;

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "kv/lane.h"
 #include "model/model.h"
+#include "model/open_target.h"
 #include "test.h"
 
 typedef struct {
@@ -15,17 +16,11 @@ typedef struct {
 static bool open_rig(test_case *t, rig *g, const char *device, int max_rows, int n_rows)
 {
     err           e   = {0};
-    checkpoint   *cp  = NULL;
     model_options opt = {.device = device, .n_threads = 2, .max_rows = max_rows};
     *g                = (rig){0};
-    if (!CHECK_OK(checkpoint_open(&cp, test_path("models/nano/target.gguf"), &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok) return false;
-    kv_pool_spec spec = {
-        .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = 1, .max_slots = n_rows};
-    CHECK(kv_bytes_for(&spec, n_rows, &spec.max_bytes));
-    if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
+    if (!test_open_target(t, &g->m, test_path("models/nano/target.gguf"), &opt) ||
+        !test_open_pool(t, &g->kv, g->m, &(test_pool){.max_lanes = 1, .max_slots = n_rows}))
+        return false;
     g->seq = kv_seq_new(g->kv, 0);
     step_init(&g->s, g->m->max_rows);
     CHECK_INT(g->m->max_rows, max_rows);

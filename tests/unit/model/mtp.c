@@ -6,6 +6,7 @@
 #include "gguf/inside.h"
 #include "model/convert.h"
 #include "model/drafter.h"
+#include "model/open_target.h"
 #include "test.h"
 
 #include <stdlib.h>
@@ -32,20 +33,11 @@ static const char *golden_path(const char *name)
 
 static bool open_target(test_case *t, rig *g, const char *path, const char *dev_name, cache_types kv_type)
 {
-    err           e   = {0};
-    checkpoint   *cp  = NULL;
     model_options opt = {.device = dev_name, .n_threads = 2};
     *g                = (rig){0};
-    if (!CHECK_OK(checkpoint_open(&cp, path, &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok) return false;
+    if (!test_open_target(t, &g->m, path, &opt)) return false;
     for (int i = 0; i < g->m->n_kv_classes; i++) g->m->kv_class[i].types = kv_type;
-    kv_pool_spec spec = {
-        .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = N_LANES, .max_slots = N_SLOTS};
-    CHECK(kv_bytes_for(&spec, N_SLOTS, &spec.max_bytes));
-    spec.max_bytes *= N_LANES;
-    if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
+    if (!test_open_pool(t, &g->kv, g->m, &(test_pool){.max_lanes = N_LANES, .max_slots = N_SLOTS})) return false;
     for (int i = 0; i < N_LANES; i++) g->seq[i] = kv_seq_new(g->kv, 0);
     step_init(&g->s, g->m->max_rows);
     return true;

@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "kv/inside.h"
 #include "model/model.h"
+#include "model/open_target.h"
 #include "store/pack.h"
 #include "test.h"
 
@@ -29,25 +30,12 @@ typedef struct {
 
 static bool open_rig(test_case *t, rig *g, const char *device, int n_threads)
 {
-    err           e   = {0};
-    checkpoint   *cp  = NULL;
     model_options opt = {.device = device, .n_threads = n_threads, .max_rows = 512};
     *g                = (rig){0};
-    if (!CHECK_OK(checkpoint_open(&cp, test_path("models/nano-qwen/target.gguf"), &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok) return false;
-    kv_pool_spec spec = {.classes       = g->m->kv_class,
-                         .n_classes     = g->m->n_kv_classes,
-                         .states        = g->m->state,
-                         .n_states      = g->m->n_states,
-                         .max_kept_rows = KEPT,
-                         .max_lanes     = LANES,
-                         .max_slots     = TEXT + KEPT,
-                         .q             = g->m->q};
-    CHECK(kv_bytes_for(&spec, TEXT + KEPT, &spec.max_bytes));
-    spec.max_bytes *= LANES;
-    if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
+    if (!test_open_target(t, &g->m, test_path("models/nano-qwen/target.gguf"), &opt) ||
+        !test_open_pool(t, &g->kv, g->m,
+                        &(test_pool){.max_lanes = LANES, .max_slots = TEXT + KEPT, .max_kept_rows = KEPT}))
+        return false;
     for (int i = 0; i < LANES; i++) g->lane[i] = kv_lane_new(g->kv);
     step_init(&g->s, g->m->max_rows);
     for (int i = 0; i < TEXT; i++) g->id[i] = (i * 37 + i * i * 5 + 3) % 4000;

@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "kv/lane.h"
 #include "model/model.h"
+#include "model/open_target.h"
 #include "test.h"
 
 enum {
@@ -42,27 +43,15 @@ static ops *count_ops(ops *inner)
 
 static bool open_rig(test_case *t, rig *g, const char *name, const test_backend *b)
 {
-    err           e   = {0};
-    checkpoint   *cp  = NULL;
     model_options opt = {.device = b->name, .n_threads = b->n_threads, .wrap = count_ops};
     char          dir[256];
     *g = (rig){0};
     snprintf(dir, sizeof dir, "tests/golden/%s", name);
-    if (!CHECK_OK(checkpoint_open(&cp, test_path(dir), &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok) return false;
-    kv_pool_spec spec = {.classes       = g->m->kv_class,
-                         .n_classes     = g->m->n_kv_classes,
-                         .states        = g->m->state,
-                         .n_states      = g->m->n_states,
-                         .max_kept_rows = TREE,
-                         .max_lanes     = LANES,
-                         .max_slots     = SLOTS,
-                         .q             = g->m->q};
-    CHECK(kv_bytes_for(&spec, SLOTS, &spec.max_bytes));
-    spec.max_bytes *= 2 * LANES;
-    if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
+    if (!test_open_target(t, &g->m, test_path(dir), &opt) ||
+        !test_open_pool(
+            t, &g->kv, g->m,
+            &(test_pool){.max_lanes = LANES, .max_slots = SLOTS, .max_kept_rows = TREE, .full_lanes = 2 * LANES}))
+        return false;
     for (int i = 0; i < LANES; i++) g->lane[i] = kv_lane_new(g->kv);
     step_init(&g->s, g->m->max_rows);
     return true;

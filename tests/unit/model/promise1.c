@@ -2,6 +2,7 @@
 #include "backends.h"
 #include "base/fault.h"
 #include "model/model.h"
+#include "model/open_target.h"
 #include "test.h"
 #include "tiny_model.h"
 
@@ -16,20 +17,11 @@ typedef struct {
 
 static bool open_rig(test_case *t, rig1 *g, const char *path, const test_backend *b, cache_types kv_type)
 {
-    err           e   = {0};
-    checkpoint   *cp  = NULL;
     model_options opt = {.device = b->name, .n_threads = b->n_threads};
     *g                = (rig1){0};
-    if (!CHECK_OK(checkpoint_open(&cp, path, &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok) return false;
+    if (!test_open_target(t, &g->m, path, &opt)) return false;
     target_set_kv(g->m, &(kv_types){.full = kv_type, .sliding = kv_type, .draft = kv_type});
-    kv_pool_spec spec = {
-        .classes = g->m->kv_class, .n_classes = g->m->n_kv_classes, .max_lanes = LANES, .max_slots = MAX_SLOTS};
-    CHECK(kv_bytes_for(&spec, MAX_SLOTS, &spec.max_bytes));
-    spec.max_bytes *= LANES;
-    if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
+    if (!test_open_pool(t, &g->kv, g->m, &(test_pool){.max_lanes = LANES, .max_slots = MAX_SLOTS})) return false;
     for (int i = 0; i < LANES; i++) g->lane[i] = kv_seq_new(g->kv, 0);
     step_init(&g->s, g->m->max_rows);
     return true;

@@ -7,6 +7,7 @@
 #include "model/convert.h"
 #include "model/drafter.h"
 #include "model/model.h"
+#include "model/open_target.h"
 #include "test.h"
 
 #include <math.h>
@@ -27,25 +28,13 @@ typedef struct {
 
 static bool open_rig_at(test_case *t, recurrent_rig *g, const char *path, const test_backend *b)
 {
-    err           e   = {0};
-    checkpoint   *cp  = NULL;
     model_options opt = {.device = b->name, .n_threads = b->n_threads};
     *g                = (recurrent_rig){0};
-    if (!CHECK_OK(checkpoint_open(&cp, path, &e), e)) return false;
-    bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
-    checkpoint_close(cp);
-    if (!ok) return false;
-    kv_pool_spec spec = {.classes       = g->m->kv_class,
-                         .n_classes     = g->m->n_kv_classes,
-                         .states        = g->m->state,
-                         .n_states      = g->m->n_states,
-                         .max_kept_rows = KEPT,
-                         .max_lanes     = LANES,
-                         .max_slots     = SLOTS,
-                         .q             = g->m->q};
-    CHECK(kv_bytes_for(&spec, SLOTS, &spec.max_bytes));
-    spec.max_bytes *= 2 * LANES;
-    if (!CHECK_OK(kv_pool_new(&g->kv, g->m->o, &spec, &e), e)) return false;
+    if (!test_open_target(t, &g->m, path, &opt) ||
+        !test_open_pool(
+            t, &g->kv, g->m,
+            &(test_pool){.max_lanes = LANES, .max_slots = SLOTS, .max_kept_rows = KEPT, .full_lanes = 2 * LANES}))
+        return false;
     for (int i = 0; i < LANES; i++) g->lane[i] = kv_lane_new(g->kv);
     step_init(&g->s, g->m->max_rows);
     for (int i = 0; i < T; i++) g->id[i] = (i * 37 + i * i * 5 + 3) % VOCAB;
