@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "ops/profile.h"
 #include "ops/sampling_math.h"
 
@@ -213,26 +214,17 @@ static void fill_chunk(cell_rig *g, int lane, int from, int n)
     o->sync(q); /* host is used again */
 }
 
-/* Makes the lane empty, then n positions long. The positions are not computed. */
+/* Makes the lane empty, then n positions long, and fills them. The pool has several classes of pages: pages that a lane
+ * gets again may have held those of another class. */
 static bool set_length(cell_rig *g, int lane, int n, err *e)
 {
     kv_lane_free(g->lane[lane]);
     g->lane[lane] = kv_lane_new(g->kv);
     if (!kv_lane_grow(g->lane[lane], n, 0, e)) return false;
-    kv_lane_commit(g->lane[lane], NULL, 0);
-    return true;
-}
-
-static bool fill_lane(cell_rig *g, int lane, err *e)
-{
-    if (!g->want[lane]) return true;
-    if (!set_length(g, lane, g->want[lane], e)) return false;
     kv_pool_flush(g->kv, g->m->q);
-    for (int from = 0; from < g->want[lane]; from += STEP_DEFAULT_ROWS) {
-        int left = g->want[lane] - from;
-        fill_chunk(g, kv_lane_index(g->lane[lane]), from, left < STEP_DEFAULT_ROWS ? left : STEP_DEFAULT_ROWS);
-    }
-    g->have[lane] = g->want[lane];
+    for (int from = 0; from < n; from += STEP_DEFAULT_ROWS)
+        fill_chunk(g, kv_lane_index(g->lane[lane]), from, min_int(n - from, STEP_DEFAULT_ROWS));
+    kv_lane_commit(g->lane[lane], NULL, 0);
     return true;
 }
 
@@ -243,9 +235,8 @@ static bool make_pages(cell_rig *g, err *e)
     assert(ok); /* cell_reserve has checked it */
     drop_pages(g);
     if (!kv_pool_new(&g->kv, g->m->o, &spec, e)) return false;
-    for (int i = 0; i < CELL_MAX_ROWS; i++)
-        if (!fill_lane(g, i, e)) return false;
-    return g->m->o->check(g->m->q, e);
+    memcpy(g->have, g->want, sizeof g->have);
+    return true;
 }
 
 /* --- steps ----------------------------------------------------------------------------------------*/
@@ -292,12 +283,12 @@ static bool run_step(cell_rig *g, err *e)
     return m->o->check(m->q, e);
 }
 
-/* Sets the lanes of the cell to its context. Their pages hold what they held before. */
+/* Sets the lanes of the cell to its context. */
 static bool place_lanes(cell_rig *g, const cell *c, err *e)
 {
     for (int i = 0; i < lanes_of(c); i++)
-        if (kv_lane_len(g->lane[i]) != c->context && !set_length(g, i, c->context, e)) return false;
-    return true;
+        if ((!g->lane[i] || kv_lane_len(g->lane[i]) != c->context) && !set_length(g, i, c->context, e)) return false;
+    return g->m->o->check(g->m->q, e);
 }
 
 /* Adds rows that a commit may reject, as in decoding. */
