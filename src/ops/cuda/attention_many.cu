@@ -12,13 +12,11 @@
  * 512: a piece of V has 64 elements for each warpgroup. Keys that no row sees are zero. A piece is blocks of 64
  * elements as wgmma reads them (wgmma_matrix). K and queries are stored in the order in which attention_mma.cu
  * multiplies: of each 32 elements, those with the numbers 0 to 3 mod 8 form a step, then the others. */
-#include "ops/cuda/attention_mma.cuh"
+#include "ops/cuda/attention_wgmma.cuh"
 
 enum {
-    GROUP_THREADS = 128, /* threads of a warpgroup */
-    MANY_THREADS  = 3 * GROUP_THREADS,
-    BLOCK_BYTES   = TILE_KEYS * 128,
-    PAIR_BARRIER  = 3, /* for both warpgroups that compute; 1 and 2: for one of them */
+    MANY_THREADS = 3 * GROUP_THREADS,
+    PAIR_BARRIER = 3, /* for both warpgroups that compute; 1 and 2: for one of them */
 };
 
 template <int DIM> struct many_cut {
@@ -100,13 +98,6 @@ static __device__ inline void find_pages(int32_t (&id)[TILE_KEYS / KV_PAGE], con
         int32_t p = tile * TILE_KEYS + i * KV_PAGE;
         id[i]     = p <= g.last && p + KV_PAGE > g.first ? cache_page(a.c, g.lane, p) : 0;
     }
-}
-
-/* Returns where elements 4 unit to 4 unit + 3 of a row of K or of queries are in blocks of 64 rows. */
-static __device__ inline int key_place(int row, int unit)
-{
-    int in = unit % 8, piece = unit % 16 / 8 * 4 + in % 2 * 2 + in / 4;
-    return unit / 16 * BLOCK_BYTES + row * 128 + ((piece ^ row % 8) << 4) + in / 2 % 2 * 8;
 }
 
 /* A thread's share of each piece: of K 8 bytes of every STEP-th key, of V 16 bytes. */
@@ -269,48 +260,6 @@ template <int N> static __device__ inline void hide_keys(float (&s)[4 * N], int 
             if (!keys.has(8 * n + lane % 4 * 2 + k)) s[4 * n + 2 * side + k] = -INFINITY;
 }
 
-/* Returns the maximum of a query's scores, over the four threads that share it. */
-template <int N> static __device__ inline float max_score(const float (&s)[4 * N], int side)
-{
-    float max = -INFINITY;
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int k = 0; k < 2; k++) max = fmaxf(max, s[4 * n + 2 * side + k]);
-    max = fmaxf(max, __shfl_xor_sync(ALL_LANES, max, 1));
-    return fmaxf(max, __shfl_xor_sync(ALL_LANES, max, 2));
-}
-
-/* Turns them into weights. A query whose row sees nothing of the tile gets NaN, which nobody uses. */
-template <int N> static __device__ inline void soften_scores(float (&s)[4 * N], float max, int side)
-{
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int k = 0; k < 2; k++) s[4 * n + 2 * side + k] = expf(s[4 * n + 2 * side + k] - max);
-}
-
-/* Returns the sum of a query's weights by halves: keys i and i + 32, then 16, 8, 4, 2, 1 apart. */
-static __device__ inline float sum_weights(const float (&s)[32], int side)
-{
-    float part[TILE_KEYS / 8][2];
-#pragma unroll
-    for (int n = 0; n < TILE_KEYS / 8; n++)
-#pragma unroll
-        for (int k = 0; k < 2; k++) part[n][k] = s[4 * n + 2 * side + k];
-#pragma unroll
-    for (int apart = TILE_KEYS / 16; apart > 0; apart /= 2)
-#pragma unroll
-        for (int n = 0; n < apart; n++)
-#pragma unroll
-            for (int k = 0; k < 2; k++) part[n][k] += part[n + apart][k];
-#pragma unroll
-    for (int k = 0; k < 2; k++) part[0][k] += __shfl_xor_sync(ALL_LANES, part[0][k], 2);
-#pragma unroll
-    for (int k = 0; k < 2; k++) part[0][k] += __shfl_xor_sync(ALL_LANES, part[0][k], 1);
-    return part[0][0] + part[0][1];
-}
-
 /* Turns the products of a tile into weights, and joins maximum and sum of the thread's queries. */
 static __device__ inline void soften_tile(float (&s)[32], const float (&rest)[32], many_query (&q)[2],
                                           const many_keys (&keys)[2], bool whole, float scale, int lane)
@@ -369,24 +318,6 @@ static __device__ inline void soften_halves(float (&s)[32], many_shared<DIM> *t,
     for (int side = 0; side < 2; side++) q[side].join(keys[side].some(), max[side], sum_weights(s, side));
 }
 
-/* Weights of a warp's queries for a tile as operand A, high and low. */
-struct many_weights {
-    uint32_t p[2][TILE_KEYS / 16][4];
-
-    __device__ inline void take(const float (&s)[32])
-    {
-#pragma unroll
-        for (int k = 0; k < TILE_KEYS / 16; k++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float x = s[8 * k + i / 2 * 4 + i % 2 * 2], y = s[8 * k + i / 2 * 4 + i % 2 * 2 + 1];
-                p[0][k][i] = h2_from_f32(x, y);
-                p[1][k][i] =
-                    h2_from_f32(x - from_f16((uint16_t)p[0][k][i]), y - from_f16((uint16_t)(p[0][k][i] >> 16)));
-            }
-    }
-};
-
 /* --- outputs --------------------------------------------------------------------------------------*/
 
 /* A thread's two queries and its outputs of the span. */
@@ -418,32 +349,9 @@ template <int DIM> struct many_state {
     }
 };
 
-/* Computes out: 16 elements of the V of a tile, from element `at` of `block` on, by the weights, on mma.sync. V of keys
- * that are not in `seen` counts as zero. */
-static __device__ inline void weigh_seen(float (&out)[2][4], const many_weights &w, const char *block, int at,
-                                         uint64_t seen, int lane)
-{
-    int i = lane / 8, r = lane % 8, c = lane % 4;
-#pragma unroll
-    for (int k = 0; k < TILE_KEYS / 16; k++) {
-        int      key = 16 * k + i % 2 * 8 + r;
-        uint32_t v[4]; /* elements from `at` on, keys 0 and 8; elements 8 further, the same */
-        load_matrices_transposed(v, block + key * 128 + (((at / 8 + i / 2) ^ key % 8) << 4));
-        uint32_t bits = (uint32_t)(seen >> (16 * k));
-        uint32_t low  = (bits >> (2 * c) & 1 ? 0xffffu : 0) | (bits >> (2 * c + 1) & 1 ? 0xffff0000u : 0);
-        uint32_t high = (bits >> (2 * c + 8) & 1 ? 0xffffu : 0) | (bits >> (2 * c + 9) & 1 ? 0xffff0000u : 0);
-        v[0] &= low, v[1] &= high, v[2] &= low, v[3] &= high;
-#pragma unroll
-        for (int part = 0; part < 2; part++) {
-            mma_16x8x16(out[0], w.p[part][k], v[0], v[1]);
-            mma_16x8x16(out[1], w.p[part][k], v[2], v[3]);
-        }
-    }
-}
-
 /* The same where rows see different keys and a V that only some of them see is not a number: each row by itself. */
 template <int DIM>
-static __device__ inline void weigh_rows(float *out, const many_weights &w, const many_shared<DIM> *t,
+static __device__ inline void weigh_rows(float *out, const held_weights &w, const many_shared<DIM> *t,
                                          const char *block, int at, int tile, int query, int per_row, int lane)
 {
 #pragma unroll 1
@@ -501,7 +409,7 @@ static __device__ inline bool find_odd(const char *blocks, const many_seen &seen
 
 /* Adds the outputs of a tile, a chunk of elements at a time; the last BUFFERS chunks are on their way. */
 template <int DIM>
-static __device__ inline void weigh_tile(many_state<DIM> &st, const many_weights &w, many_shared<DIM> *t,
+static __device__ inline void weigh_tile(many_state<DIM> &st, const held_weights &w, many_shared<DIM> *t,
                                          const many_seen &seen, int tile, int group, int query, int per_row,
                                          const bool (&sees)[2], ring_place &ring, int lane)
 {
@@ -696,7 +604,7 @@ static __device__ inline void do_group(many_shared<DIM> *t, const cuda_attention
     for (int tile = walk.start(blockIdx.z); walk.has(tile); tile = walk.after(tile)) {
         if (seen.some(tile)) {
             float        s[32], rest[32];
-            many_weights w;
+            held_weights w;
             many_keys    keys[2];
             bool         sees[2];
 #pragma unroll
@@ -741,11 +649,7 @@ static __device__ inline void stage_many(many_shared<DIM> *t, const cuda_attenti
                                   ((size_t)(first_row + m / per_row) * a.n_heads + kv_head * per_row + m % per_row) *
                                       DIM +
                                   4 * unit);
-        uint2 up = {h2_from_f32(x.x, x.y), h2_from_f32(x.z, x.w)}, rest;
-        rest.x   = h2_from_f32(x.x - from_f16((uint16_t)up.x), x.y - from_f16((uint16_t)(up.x >> 16)));
-        rest.y   = h2_from_f32(x.z - from_f16((uint16_t)up.y), x.w - from_f16((uint16_t)(up.y >> 16)));
-        *(uint2 *)(t->q[0][m / 64][0] + at) = up;
-        *(uint2 *)(t->q[1][m / 64][0] + at) = rest;
+        put_query(t->q[0][m / 64][0] + at, t->q[1][m / 64][0] + at, x);
     }
     wgmma_sees();
     some_sync(PAIR_BARRIER, 2 * GROUP_THREADS);

@@ -228,6 +228,17 @@ struct unit_keys {
     }
 };
 
+/* Splits four elements of a query into two f16 each. */
+static __device__ inline void put_query(void *high, void *low, float4 x)
+{
+    uint2 up = {h2_from_f32(x.x, x.y), h2_from_f32(x.z, x.w)}, rest;
+    rest.x   = h2_from_f32(x.x - from_f16((uint16_t)up.x), x.y - from_f16((uint16_t)(up.x >> 16)));
+    rest.y   = h2_from_f32(x.z - from_f16((uint16_t)up.y), x.w - from_f16((uint16_t)(up.y >> 16)));
+
+    *(uint2 *)high = up;
+    *(uint2 *)low  = rest;
+}
+
 /* Splits the queries of a block's rows into two f16 each, in shared memory; a.turn_q: rotates them before. Query m
  * belongs to row m / per_row of the block's, head m % per_row of the K/V head's. Queries past the last are not staged:
  * nobody reads what comes out of them. */
@@ -255,12 +266,7 @@ static __device__ inline void stage_queries(uint16_t (*high)[DIM + 32], uint16_t
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
             int i = threadIdx.x + (j0 + j) * THREADS, m = i / (DIM / 4), d = i % (DIM / 4) * 4;
-            if (i >= n) break;
-            uint2 up = {h2_from_f32(x[j].x, x[j].y), h2_from_f32(x[j].z, x[j].w)}, rest;
-            rest.x   = h2_from_f32(x[j].x - from_f16((uint16_t)up.x), x[j].y - from_f16((uint16_t)(up.x >> 16)));
-            rest.y   = h2_from_f32(x[j].z - from_f16((uint16_t)up.y), x[j].w - from_f16((uint16_t)(up.y >> 16)));
-            *(uint2 *)&high[m][d] = up;
-            *(uint2 *)&low[m][d]  = rest;
+            if (i < n) put_query(&high[m][d], &low[m][d], x[j]);
         }
     }
 }
