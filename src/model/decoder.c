@@ -100,14 +100,23 @@ static void forward(decoder *d, kv_pool *kv, const step *s, const layer_rows *r,
     d->o->rms_norm(t->q, t->hidden, d->n, d->n_out, n_want, H, d->eps);
 }
 
-static uint64_t step_key(const decoder *d, const kv_pool *kv, int n_rows)
+static uint64_t step_key(const decoder *d, const kv_pool *kv, int n_rows, bool few_lanes)
 {
-    return graph_key(graph_key(graph_key_at(kv_pool_key(kv), d), d->capture_key), (uint64_t)n_rows);
+    uint64_t key = graph_key(graph_key(graph_key_at(kv_pool_key(kv), d), d->capture_key), (uint64_t)n_rows);
+    return graph_key(key, few_lanes);
+}
+
+/* Returns whether attention of some layer takes step_rows.few_lanes into account. */
+static bool asks_lanes(const decoder *d, const kv_pool *kv, int n_rows)
+{
+    for (int i = 0; d->o->asks_lanes && i < d->t.n_kv_classes; i++)
+        if (d->o->asks_lanes(d->t.q, kv_pool_class(kv, i), n_rows)) return true;
+    return false;
 }
 
 /* Runs the rows of s and padding up to n_rows. All rows of a step that may be recorded go through all layers, wanted or
  * not, so that recordings do not depend on which are. */
-static void run_rows(decoder *d, kv_pool *kv, const step *s, int n_rows)
+static void run_rows(decoder *d, kv_pool *kv, const step *s, int n_rows, bool few_lanes)
 {
     target  *t       = &d->t;
     bool     records = d->o->padding && n_rows <= GRAPH_MAX_ROWS && !s->n_soft;
@@ -118,8 +127,9 @@ static void run_rows(decoder *d, kv_pool *kv, const step *s, int n_rows)
     step_upload_rows u = step_upload(s, n_rows, d->o, t->q, d->rows, parts);
     layer_rows       r = {u.all, u.read, u.read_at, u.narrow ? narrow : t->n_layers};
     d->ahead           = u.ahead;
+    r.all.few_lanes    = few_lanes;
     if (records) r.all.chain_from = r.all.chain_to = r.all.chain_end = 0; /* it serves steps with other chains */
-    bool done = records && d->o->replay(t->q, step_key(d, kv, n_rows));
+    bool done = records && d->o->replay(t->q, step_key(d, kv, n_rows, few_lanes));
     for (; !done; done = d->o->record_end(t->q)) forward(d, kv, s, &r, u.want, records ? n_rows : s->n_want);
 }
 
@@ -130,7 +140,8 @@ static bool run_step(target *t, kv_pool *kv, const step *s, err *e)
     assert(s->n_rows >= 1 && s->n_rows <= t->max_rows);
     for (int i = 0; i < s->n_rows; i++) assert(s->token[i] >= 0 && s->token[i] < t->n_vocab);
     fault_no_alloc_begin("step"); /* promise 4 */
-    run_rows(d, kv, s, graph_rows(d->o, s->n_rows, t->max_rows));
+    int n_rows = graph_rows(d->o, s->n_rows, t->max_rows);
+    run_rows(d, kv, s, n_rows, step_has_few_lanes(s) && asks_lanes(d, kv, n_rows));
     fault_no_alloc_end();
     return true;
 }
@@ -142,7 +153,8 @@ static void warm_steps(target *t, kv_pool *kv)
     step     empty;
     step_init(&empty, t->max_rows);
     for (int n = 0; (n = graph_rows_after(d->o, n, t->max_rows)) > 0;) {
-        for (int twice = 0; twice < 2; twice++) run_rows(d, kv, &empty, n);
+        for (int few_lanes = 0; few_lanes <= asks_lanes(d, kv, n); few_lanes++)
+            for (int twice = 0; twice < 2; twice++) run_rows(d, kv, &empty, n, few_lanes);
         t->head(t, 0, min_int(n, HEAD_ROWS));
     }
     step_deinit(&empty);

@@ -134,6 +134,17 @@ static void find_chains(const step *s, step_rows *r)
     }
 }
 
+bool step_has_few_lanes(const step *s)
+{
+    enum { LANE_ROWS = 8, LONG = 4096 };
+    int64_t all = 0, once = 0; /* positions that the rows see, and that the first rows of their lanes see */
+    for (int i = 0; i < s->n_rows; i++) {
+        all += s->last[i] + 1;
+        if (i == 0 || s->lane[i] != s->lane[i - 1]) once += s->last[i] + 1;
+    }
+    return all >= LANE_ROWS * once && all >= (int64_t)LONG * s->n_rows;
+}
+
 /* Writes the fields of the rows, n of each, and those of padding rows after them. `want` is padded with row 0. */
 static void pack_fields(const step *s, int32_t *to, size_t n)
 {

@@ -69,6 +69,7 @@ enum { STEP_PATHS = 1, STEP_NARROW = 2, STEP_SECTIONS = 4 };
  * (ops.padding), and `want` is padded to n_rows with row 0. parts: STEP_PATHS and so on, or 0. */
 step_upload_rows step_upload(const step *s, int n_rows, const ops *o, queue *q, dev to, unsigned parts);
 size_t           step_bytes(int max_rows);
+bool             step_has_few_lanes(const step *s); /* step_rows.few_lanes, which step_upload leaves to the caller */
 
 void step_clear(step *s); /* removes all rows */
 /* The following assert that there is room for the rows. want: the row is added to `want`. */

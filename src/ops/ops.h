@@ -77,6 +77,9 @@ typedef struct {
      * attention, read when the step is not recorded. chain_to 0: nothing is known. Such a row sees at most chain_sees
      * positions from its own on; 0: as many as the step has rows. */
     int chain_from, chain_to, chain_end, chain_sees;
+    /* Chains or trees of 8 rows or more, after 4,096 positions or more, have most of the keys that the rows see: a hint
+     * for attention. A recording has one value (ops.asks_lanes). */
+    bool few_lanes;
 } step_rows;
 
 /* --- rotary embedding -----------------------------------------------------------------------------
@@ -482,6 +485,10 @@ struct ops {
     /* Marks ops that may run concurrently: the ops between ASIDE_BEGIN and ASIDE_END write nothing that the ops between
      * ASIDE_END and ASIDE_JOIN read or write, and vice versa. Optional: call it through joined.h. */
     void (*aside)(queue *q, aside_part part);
+
+    /* Returns whether step_rows.few_lanes may change how attention over this class runs in steps of n_rows rows, which
+     * then are recorded with both values. Optional: NULL: never. */
+    bool (*asks_lanes)(queue *q, const kv_class *c, int n_rows);
 };
 
 /* Steps with more rows than this are not recorded: the time to enqueue their ops does not matter. */

@@ -241,3 +241,111 @@ TEST(model_promise1_padding_changes_nothing)
         padded(t, path, &b[i], id, CACHE_Q8_0);
     }
 }
+
+/* --- steps of few lanes ---------------------------------------------------------------------------*/
+static int hints[2]; /* calls of attention, by step_rows.few_lanes */
+
+static bool asked(queue *q, const kv_class *c, int n_rows)
+{
+    (void)q, (void)c;
+    return n_rows >= 12;
+}
+static void count_hint(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
+                       float scale, int window)
+{
+    (void)q, (void)y, (void)q_rows, (void)n_heads, (void)c, (void)layer, (void)scale, (void)window;
+    hints[rows->few_lanes]++;
+}
+static void store_nothing(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v)
+{
+    (void)q, (void)c, (void)layer, (void)rows, (void)k, (void)v;
+}
+
+/* Returns the graphs of a model after all steps were recorded in advance. */
+static int graphs_of(rig1 *g)
+{
+    g->m->warm(g->m, g->kv);
+    return g->m->o->recordings ? g->m->o->recordings(g->m->q).n : 0;
+}
+
+/* Enqueues 12 rows, `each` of a lane from position pos on. Nothing is stored or attended to. */
+static void enqueue_rows(test_case *t, rig1 *g, int each, int32_t pos)
+{
+    err e = {0};
+    step_clear(&g->s);
+    for (int i = 0; i < 12; i++) step_add(&g->s, kv_seq_lane(g->lane[i / each]), pos + i % each, 1, true);
+    CHECK_OK(g->m->step(g->m, g->kv, &g->s, &e), e);
+    g->m->o->sync(g->m->q);
+}
+
+/* Where a backend asks for lanes, steps are recorded with both values of the hint, and no later step is. */
+static void told_of_lanes(test_case *t, const char *path, const test_backend *b)
+{
+    enum { ROWS = 12, ASKED = 1 }; /* ASKED: numbers of rows of recorded steps from 12 on */
+    rig1 g;
+    if (!open_rig(t, &g, path, b, cache_types_both(CACHE_F16))) return;
+    ops *o        = (ops *)g.m->o;
+    g.m->max_rows = ROWS;
+    o->asks_lanes = NULL;
+    o->attention  = count_hint;
+    o->kv_store   = store_nothing;
+    o->heads      = NULL;
+    int n         = graphs_of(&g);
+    o->asks_lanes = asked;
+    hints[0] = hints[1] = 0;
+    CHECK_INT(graphs_of(&g), o->recordings ? n + ASKED : 0);
+    CHECK_INT(hints[1] > 0, o->recordings != NULL);
+    uint64_t before = o->recordings ? o->recordings(g.m->q).recorded : 0;
+    int      plain  = hints[0], few;
+    enqueue_rows(t, &g, 12, 5000);
+    few = hints[1];
+    CHECK(few > 0 && hints[0] == plain);
+    enqueue_rows(t, &g, 1, 5000);
+    enqueue_rows(t, &g, 12, 100);
+    CHECK_INT(hints[1], few);
+    CHECK_INT(hints[0] > plain, o->recordings == NULL);
+    if (o->recordings) CHECK_INT(o->recordings(g.m->q).recorded, before);
+    close_rig(&g);
+}
+
+TEST(model_steps_of_few_lanes_are_recorded_apart)
+{
+    test_backend b[TEST_BACKENDS_MAX];
+    char         path[512];
+    snprintf(path, sizeof path, "%s", tiny_model_write(MODEL(QUANT_Q8_0, 0, 0), "few_lanes.gguf"));
+    for (int i = 1, n = test_backends(b); i < n; i++) told_of_lanes(t, path, &b[i]);
+}
+
+/* Adds n rows of a lane from position pos on. */
+static void add_lane(step *s, int lane, int n, int32_t pos)
+{
+    for (int i = 0; i < n; i++) step_add(s, lane, pos + i, 0, false);
+}
+
+TEST(step_has_few_lanes_when_chains_after_long_contexts_weigh_most)
+{
+    step s;
+    step_init(&s, 64);
+    add_lane(&s, 0, 8, 4096);
+    CHECK(step_has_few_lanes(&s));
+    add_lane(&s, 1, 4, 100);
+    CHECK(!step_has_few_lanes(&s));
+    step_clear(&s);
+    add_lane(&s, 0, 7, 30000);
+    CHECK(!step_has_few_lanes(&s));
+    step_clear(&s);
+    add_lane(&s, 0, 16, 20000);
+    add_lane(&s, 1, 1, 4096);
+    CHECK(step_has_few_lanes(&s));
+    add_lane(&s, 2, 1, 20000);
+    add_lane(&s, 3, 1, 20000);
+    CHECK(!step_has_few_lanes(&s));
+    step_clear(&s);
+    add_lane(&s, 0, 64, 4000);
+    CHECK(!step_has_few_lanes(&s));
+    step_clear(&s);
+    step_add(&s, 3, 5000, 0, true); /* a tree: its rows share positions */
+    for (int i = 1; i < 9; i++) step_add_tree(&s, 3, 5000, i, 0, 0, true);
+    CHECK(step_has_few_lanes(&s));
+    step_deinit(&s);
+}
