@@ -116,6 +116,7 @@ static inline unsigned __ballot_sync(unsigned, bool v)
     return set;
 }
 static inline int                     __ffs(int v) { return __builtin_ffs(v); }
+static inline int                     __clz(int v) { return v ? __builtin_clz((unsigned)v) : 32; }
 static inline int                     __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int                     __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 template <typename T> static inline T atomicAdd(T *p, T v)

@@ -47,7 +47,7 @@ struct emu_copy {
     const void     *from;
     int             bytes;
 };
-enum { EMU_COPIES = 1 << 14 };
+enum { EMU_COPIES = 1 << 15 };
 static emu_copy emu_copies[EMU_COPIES];
 static int      emu_n_copies;
 
@@ -139,10 +139,20 @@ static inline void ring_init(uint64_t *gate, int count)
     emu_take_copies(gate, false);
 }
 static inline void ring_init_done() {}
+/* Ends the phase if all have arrived, and its copies were started. */
+static inline void emu_ring_end(uint64_t *gate, emu_ring *r)
+{
+    if (r->arrived != r->count || r->missing != 0) return;
+    emu_take_copies(gate, true);
+    r->arrived = 0;
+    r->phase ^= 1;
+    memcpy(gate, r, sizeof *r);
+}
 static inline void emu_ring_add(uint64_t *gate, int arrivals, int bytes)
 {
     emu_ring r;
     memcpy(&r, gate, sizeof r);
+    if (arrivals) emu_ring_end(gate, &r); /* nobody has waited for it yet, and this is of the next one */
     r.arrived = (uint16_t)(r.arrived + arrivals);
     r.missing += bytes;
     if (r.arrived > r.count) emu_fail("a gate with too many arrivals");
@@ -160,12 +170,7 @@ static inline void ring_wait(uint64_t *gate, unsigned phase)
     for (;; emu_yield()) {
         emu_ring r;
         memcpy(&r, gate, sizeof r);
-        if (r.arrived == r.count && r.missing == 0) {
-            emu_take_copies(gate, true);
-            r.arrived = 0;
-            r.phase ^= 1;
-            memcpy(gate, &r, sizeof r);
-        }
+        emu_ring_end(gate, &r);
         if (r.phase != (phase & 1)) return;
     }
 }
@@ -308,6 +313,10 @@ template <int N> static inline void wgmma(float (&d)[N / 2], const uint32_t (&a)
 static inline void wgmma_shared(float (&d)[32], const wgmma_matrix &a, const wgmma_matrix &b, bool add)
 {
     emu_put_product({d, NULL, emu_no_rows(), 64, emu_group[threadIdx.x], add, false, a, b});
+}
+static inline void wgmma_shared_flipped(float (&d)[64], const wgmma_matrix &a, const wgmma_matrix &b, bool add)
+{
+    emu_put_product({d, NULL, emu_no_rows(), 128, emu_group[threadIdx.x], add, true, a, b});
 }
 template <int N>
 static inline void wgmma_flipped(float (&d)[N / 2], const uint32_t (&a)[4], const wgmma_matrix &b, bool add)

@@ -22,8 +22,8 @@
  *
  * There are several kernels. The one here works on single tiles, which it has in registers; it takes little shared
  * memory, so that other kernels of the step run concurrently. The one of attention_span.cu is for long contexts, where
- * neither or both of K and V have scales, that of attention_warp.cu for a few rows and more that see no more than a
- * window. */
+ * neither or both of K and V have scales, that of attention_chain.cu for chains and trees after them, that of
+ * attention_warp.cu for a few rows and more that see no more than a window. */
 #include "ops/cuda/attention_mma.cuh"
 
 #include <type_traits>
@@ -747,6 +747,10 @@ static void launch_units(cudaStream_t s, const cuda_attention_args *a)
         cuda_attention_warps(s, a);
         return;
     }
+    if (a->by_chain) {
+        cuda_attention_chain(s, a);
+        return;
+    }
     if (a->few_tiles < a->n_tiles) {
         cuda_attention_spans(s, a);
         return;
@@ -762,7 +766,23 @@ static void launch_units(cudaStream_t s, const cuda_attention_args *a)
 /* Contexts that are at most so long, because of a window or of the pages that a lane may have, go tile by tile, except
  * when there are many rows, but not a prompt, and the kernel of single warps cannot do them; so do rows whose context
  * is not long at the moment. */
-enum { SHORT_TILES = 32, MANY_ROWS = 17, STEP_ROWS = 64, WARP_ROWS_MIN = 4 };
+enum { SHORT_TILES = 32, MANY_ROWS = 17, STEP_ROWS = 64, WARP_ROWS_MIN = 4, CHAIN_ROWS_MIN = 12 };
+
+extern "C" bool cuda_attention_asks_lanes(const kv_view *c, int n_rows, int n_tiles)
+{
+    return c->head_dim == 512 && c->types.k == CACHE_F16 && c->types.v == CACHE_F16 && n_rows >= CHAIN_ROWS_MIN &&
+           n_rows <= STEP_ROWS && n_tiles > SHORT_TILES && has_wgmma() && shared_limit() >= 227 << 10;
+}
+
+/* Chooses the kernel for chains and trees, if it suits the rows. A launch has more rows than a block of the kernel for
+ * spans works for, half a group, and whole groups if possible. */
+static void plan_chain(cuda_attention_args *a)
+{
+    int  rows   = cuda_attention_chain_rows(a);
+    bool can    = cuda_attention_asks_lanes(&a->c, a->n_rows, a->n_tiles);
+    a->by_chain = can && a->few_lanes && !a->kept && a->chunk > rows / 2;
+    if (a->by_chain && a->chunk > rows && a->chunk < a->n_rows) a->chunk -= a->chunk % rows;
+}
 
 extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes)
 {
@@ -783,6 +803,7 @@ extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes)
     a->by_warp   = is_short && !is_coded(a) && !a->kept && a->n_rows >= WARP_ROWS_MIN && a->chunk == a->n_rows &&
                  cuda_attention_has_warps(a);
     if (a->by_warp) a->few_tiles = a->n_tiles;
+    plan_chain(a);
     return a->chunk > 0;
 }
 

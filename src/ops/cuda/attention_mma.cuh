@@ -15,6 +15,10 @@ void cuda_attention_spans(cudaStream_t s, const cuda_attention_args *a);
  * them, whose parts are tiles. */
 bool cuda_attention_has_warps(const cuda_attention_args *a);
 void cuda_attention_warps(cudaStream_t s, const cuda_attention_args *a);
+/* attention_chain.cu. Launches the kernel for chains and trees, for the rows from first_row to end_row. A block works
+ * for up to cuda_attention_chain_rows rows at a time. */
+void cuda_attention_chain(cudaStream_t s, const cuda_attention_args *a);
+int  cuda_attention_chain_rows(const cuda_attention_args *a);
 /* attention_many.cu. Returns whether this GPU can run the kernel for prompts; launches it for the rows from
  * first_row to end_row, and merges their parts; by_span is set. A block works for up to cuda_attention_many_rows
  * rows, for which it takes cuda_attention_many_bytes of scratch. */

@@ -242,16 +242,19 @@ typedef struct {
     int    chunk;                           /* rows per launch */
     bool   by_span;                         /* each part is a span; false */
     bool   turn_q, turn_y;                  /* set by the plan: it multiplies queries and outputs by the rotation */
-    bool   by_warp;                         /* attention_warp.cu makes the parts */
+    bool   by_warp, by_chain;               /* attention_warp.cu, attention_chain.cu makes the parts */
     int    chain_from, chain_to, chain_end; /* as in step_rows */
     int    chain_sees;                      /* as in step_rows */
+    bool   few_lanes;                       /* as in step_rows */
     cuda_x to;                              /* as for cuda_rms_norm */
 } cuda_attention_args;
 cudaError_t cuda_attention(cudaStream_t s, const cuda_attention_args *a);
 /* Prepares attention on tensor cores with `bytes` of scratch at partial; n_rows and n_tiles are set. Returns false if
  * it is not possible: it requires K and V of any type but F32, a head_dim of 64, 128, 256 or 512, and scratch for the
  * parts of one row. */
-bool        cuda_attention_plan(cuda_attention_args *a, size_t bytes);
+bool cuda_attention_plan(cuda_attention_args *a, size_t bytes);
+/* Returns whether few_lanes may change what cuda_attention_plan plans for rows that see up to n_tiles tiles. */
+bool        cuda_attention_asks_lanes(const kv_view *c, int n_rows, int n_tiles);
 cudaError_t cuda_attention_mma(cudaStream_t s, const cuda_attention_args *a, size_t bytes);
 /* Chooses the pages that the rows from first_row to end_row attend to. */
 void cuda_choose_pages(cudaStream_t s, const cuda_attention_args *a);

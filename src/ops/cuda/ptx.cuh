@@ -440,10 +440,10 @@ static __device__ inline void wgmma_sees()
 #endif
 }
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define WGMMA_SHARED(N, D, REGISTERS, A, B, ADD)                                                                       \
+#define WGMMA_SHARED(N, D, REGISTERS, A, B, ADD, FLIP)                                                                 \
     asm volatile("{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %" ADD ", 0;\n\t"                                           \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" REGISTERS "}, %" A ", %" B                 \
-                 ", add, 1, 1, 0, 0;\n\t}"                                                                             \
+                 ", add, 1, 1, 0, " #FLIP ";\n\t}"                                                                     \
                  : D                                                                                                   \
                  : "l"(a.descriptor), "l"(b.descriptor), "r"((int)add))
 #define WGMMA_FLIPPED(N, D, REGISTERS, A, B, ADD)                                                                      \
@@ -453,11 +453,21 @@ static __device__ inline void wgmma_sees()
                  : D                                                                                                   \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"((int)add))
 #endif
-/* wgmma of 64 columns with both operands in shared memory, and with a in registers and b flipped. */
+/* wgmma of 64 columns with both operands in shared memory, of 128 with b flipped too, and with a in registers and b
+ * flipped. */
 static __device__ inline void wgmma_shared(float (&d)[32], const wgmma_matrix &a, const wgmma_matrix &b, bool add)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    WGMMA_SHARED(64, WGMMA_D32(0), WGMMA_R32, "32", "33", "34");
+    WGMMA_SHARED(64, WGMMA_D32(0), WGMMA_R32, "32", "33", "34", 0);
+#else
+    (void)d, (void)a, (void)b, (void)add;
+#endif
+}
+static __device__ inline void wgmma_shared_flipped(float (&d)[64], const wgmma_matrix &a, const wgmma_matrix &b,
+                                                   bool add)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    WGMMA_SHARED(128, WGMMA_D64(0), WGMMA_R64, "64", "65", "66", 1);
 #else
     (void)d, (void)a, (void)b, (void)add;
 #endif

@@ -927,6 +927,9 @@ static cudaError_t attend_plain(queue *q, cuda_attention_args *a)
     return status;
 }
 
+/* Returns the tiles of the longest context that a lane can have. */
+static int all_tiles(const kv_class *c) { return (c->table_stride * KV_PAGE + TILE_KEYS - 1) / TILE_KEYS; }
+
 /* A row that looks back over a window sees no more tiles than that, and those of the rows after it in the step. */
 static int tiles_seen(int n_tiles, int window, int n_rows)
 {
@@ -952,11 +955,12 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
                                   .window     = window,
                                   .scale      = scale,
                                   .settled    = rows->settled,
-                                  .n_tiles    = (c->table_stride * KV_PAGE + TILE_KEYS - 1) / TILE_KEYS,
+                                  .n_tiles    = all_tiles(c),
                                   .chain_from = rows->chain_from,
                                   .chain_to   = rows->chain_to,
                                   .chain_end  = rows->chain_end,
-                                  .chain_sees = rows->chain_sees};
+                                  .chain_sees = rows->chain_sees,
+                                  .few_lanes  = rows->few_lanes};
     bool                turn_q = cache_has_scales(c->types.k), turn_y = cache_has_scales(c->types.v);
     int                 heads = rows->n_rows * n_heads;
     assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM && (!turn_q || y.p != q_rows.p) &&
@@ -976,6 +980,14 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
     if (mma) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim, is_wide(q, rows->n_rows));
     note_status(q, "attention", mma ? cuda_attention_mma(on(q), &m, PARTIAL_BYTES) : attend_plain(q, &a));
     if (turn_y && !mma) note_status(q, "attention", cuda_turn_heads(on(q), y.p, y.p, heads, c->head_dim, true));
+}
+
+static bool op_asks_lanes(queue *q, const kv_class *c, int n_rows)
+{
+    kv_view v      = kv_view_of(c);
+    bool    sparse = c->sparse.drop && c->table_stride * KV_PAGE >= c->sparse.min_ctx;
+    on(q);
+    return !sparse && cuda_attention_asks_lanes(&v, n_rows, all_tiles(c));
 }
 
 /* --- recurrent layers -----------------------------------------------------------------------------*/
@@ -1177,4 +1189,5 @@ const ops cuda_table = {
     .gated_heads    = op_gated_heads,
     .experts        = op_experts,
     .aside          = op_aside,
+    .asks_lanes     = op_asks_lanes,
 };

@@ -242,6 +242,52 @@ TEST(joined_heads_agree_with_ref)
     for (size_t i = 0; i < COUNT(s); i++) rig_compare(t, play_heads, &s[i]);
 }
 
+/* Heads, attention and the matrix that reads its outputs, for a chain of CHAIN rows in steps of n. */
+enum { CHAIN = 16, AFTER = 55, CHAIN_DIM = 512, CHAIN_HEADS = 4 };
+static float *chain_in_steps(rig *g, const head_rows *h, const weight *w, const float *const x[3], const float *old,
+                             int n)
+{
+    enum { Q = CHAIN_HEADS * CHAIN_DIM, OUT = 32, SLOTS = 2400 };
+    kv_class  kv     = rig_kv(g, cache_types_both(CACHE_F16), 1, 1, CHAIN_DIM, 1, SLOTS);
+    step_rows before = rig_chain(g, 0, 0, AFTER);
+    dev       past = rig_put_f32(g, old, AFTER * CHAIN_DIM), q = rig_put_f32(g, x[0], CHAIN * Q);
+    dev       k = rig_put_f32(g, x[1], CHAIN * CHAIN_DIM), v = rig_put_f32(g, x[2], CHAIN * CHAIN_DIM);
+    dev       y = rig_new(g, CHAIN * Q * sizeof(float)), out = rig_new(g, CHAIN * OUT * sizeof(float));
+    OP(g, kv_store, &kv, 0, &before, past, past);
+    for (int at = 0; at < CHAIN; at += n) {
+        step_rows rows = rig_chain(g, 0, AFTER + at, n);
+        head_rows some = *h;
+        size_t    from = (size_t)at * Q;
+        rows.settled   = true;
+        rows.few_lanes = n > 1;
+        some.c         = &kv;
+        some.q         = dev_at_f32(q, from);
+        some.k         = dev_at_f32(k, (size_t)(at * CHAIN_DIM));
+        some.v         = dev_at_f32(v, (size_t)(at * CHAIN_DIM));
+        ops_heads(g->o, g->q, &some, &rows);
+        OP(g, attention, dev_at_f32(y, from), some.q, CHAIN_HEADS, &kv, 0, &rows, 1, 0);
+        OP(g, matmul, dev_at_f32(out, (size_t)(at * OUT)), w, dev_at_f32(y, from), n);
+    }
+    return rig_get_f32(g, out, CHAIN * OUT);
+}
+
+static void chain_through_ops(rig *g)
+{
+    enum { Q = CHAIN_HEADS * CHAIN_DIM, OUT = 32 };
+    const weight *w    = rig_weight(g, QUANT_F16, Q, OUT, 1, rig_rand_blocks(g, QUANT_F16, Q * OUT));
+    float        *x[3] = {rig_randn(g, CHAIN * Q), rig_randn(g, CHAIN * CHAIN_DIM), rig_randn(g, CHAIN * CHAIN_DIM)};
+    float        *old  = rig_randn(g, AFTER * CHAIN_DIM);
+    head_rows     h    = {.w_q     = rig_put_randn(g, CHAIN_DIM),
+                          .w_k     = rig_put_randn(g, CHAIN_DIM),
+                          .rope    = {.n_dims = CHAIN_DIM, .freq = rig_put_randn(g, CHAIN_DIM / 2)},
+                          .n_heads = CHAIN_HEADS,
+                          .norm_v  = true,
+                          .eps     = 1e-6f};
+    const float  *in[] = {x[0], x[1], x[2]};
+    SAME_F32(g, chain_in_steps(g, &h, w, in, old, CHAIN), chain_in_steps(g, &h, w, in, old, 1), CHAIN * OUT);
+}
+TEST(joined_heads_of_a_chain_are_those_of_each_row) { rig_each(t, chain_through_ops); }
+
 /* Products of many rows, one by one or the first half of them aside: more than a backend has room for at a time. */
 static rig_result play_aside(rig *g, const void *arg)
 {
