@@ -25,7 +25,7 @@ void ops_gate_up(const ops *o, queue *q, dev y, dev scratch, const weight *gate,
 
 void ops_heads(const ops *o, queue *q, const head_rows *h, const step_rows *rows)
 {
-    int n = rows->n_rows, nk = h->c->n_kv_heads, D = h->c->head_dim;
+    int n = rows->n_rows, nk = h->c->n_kv_heads, D = kv_row_dim(h->c);
     if (o->heads) {
         o->heads(q, h, rows);
         return;

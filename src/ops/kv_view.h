@@ -8,7 +8,7 @@ typedef struct {
     char          *pool;
     const int32_t *table;
     size_t         table_stride; /* entries */
-    int            n_layers, n_kv_heads, head_dim;
+    int            n_layers, n_kv_heads, head_dim, row_dim;
     cache_types    types;
     sparse_params  sparse;
     /* Bytes in one page: */

@@ -34,13 +34,16 @@ rope_view rope_view_of(const rope_params *p)
 kv_view kv_view_of(const kv_class *c)
 {
     const cache_layout *k = cache_layout_of(c->types.k), *v = cache_layout_of(c->types.v);
-    assert(c->head_dim % 8 == 0);
+    assert(c->head_dim % 8 == 0 && c->row_dim % 8 == 0 && c->row_dim <= c->head_dim);
+    assert(kv_row_dim(c) == c->head_dim ||
+           (!cache_has_scales(c->types.k) && !cache_has_scales(c->types.v) && !c->sparse.drop));
     return (kv_view){.pool          = c->pool.p,
                      .table         = c->table.p,
                      .table_stride  = (size_t)c->table_stride,
                      .n_layers      = c->n_layers,
                      .n_kv_heads    = c->n_kv_heads,
                      .head_dim      = c->head_dim,
+                     .row_dim       = kv_row_dim(c),
                      .types         = c->types,
                      .sparse        = c->sparse,
                      .layer_bytes   = kv_layer_bytes(c),

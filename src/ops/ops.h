@@ -98,16 +98,20 @@ typedef struct {
  * A class with sparse attention (ops/sparse.h) has summaries of K after V of each layer:
  *     f16 [kv head][smallest, largest][head_dim]      written with the last slot of the page
  * The id of a page is its offset in the pool in units of KV_UNIT bytes. The page of a slot is
- * table[lane * table_stride + slot / KV_PAGE]. */
+ * table[lane * table_stride + slot / KV_PAGE].
+ * Rows of q, k, v and y may have a part of each head, row_dim elements: kv_store makes the others of a stored head
+ * zero, so that they count for nothing. Only with types without scales, and without sparse attention. */
 enum { KV_UNIT = 256, OPS_MAX_HEAD_DIM = CACHE_MAX_HEAD };
 typedef struct {
     dev           pool, table;  /* table: int32 [lanes][table_stride] */
     int           table_stride; /* pages that a lane can have */
     int           n_layers, n_kv_heads;
     int           head_dim; /* a multiple of 8, at most OPS_MAX_HEAD_DIM */
+    int           row_dim;  /* elements of a head that rows have, a multiple of 8; 0: head_dim */
     cache_types   types;
     sparse_params sparse; /* zeros: attention is dense */
 } kv_class;
+static inline int kv_row_dim(const kv_class *c) { return c->row_dim ? c->row_dim : c->head_dim; }
 /* Returns the bytes of K or V of one layer in one page. */
 static inline size_t kv_plane_bytes(const kv_class *c, cache_type t)
 {
@@ -224,12 +228,12 @@ typedef enum { BIAS_PLAIN, BIAS_GELU_TANH, BIAS_GELU } bias_act;
  * Sequences of ops that one kernel can run. Optional: joined.h calls the joined op if the backend has it, otherwise the
  * single ops. */
 enum { JOINED_MATMULS = 4, JOINED_NORMS = 3 };
-typedef struct { /* The heads before attention: [n_rows][n_heads or n_kv_heads][head_dim]. q becomes the result; k and v
+typedef struct { /* The heads before attention: [n_rows][n_heads or n_kv_heads][row_dim]. q becomes the result; k and v
                   * may be overwritten */
     dev             q, k, v; /* k NULL (.p): no K/V is stored */
     dev             q_in;    /* the queries, if they are not in q: heads q_stride elements apart */
     int             q_stride;
-    dev             w_q, w_k; /* weights of the norms, [head_dim] */
+    dev             w_q, w_k; /* weights of the norms, [row_dim] */
     rope_params     rope;
     int             n_heads, layer;
     bool            norm_v; /* V is normalised, without a weight */
@@ -324,6 +328,7 @@ struct ops {
     int         n_threads;    /* threads of the processor; 0: the backend does not run on it, or has no threads */
     bool        kv_scales;    /* the paged cache may have types with scales */
     bool        kv_sparse;    /* attention may be sparse */
+    const int  *f16_heads;    /* sizes of heads for which f16 pages make attention fast, 0 ends them; may be NULL */
     bool        runs_later;   /* ops are enqueued and run while the host goes on; otherwise they run at once */
     int         default_rows; /* rows of a step unless a number is given; 0: STEP_DEFAULT_ROWS */
 
@@ -387,11 +392,11 @@ struct ops {
     void (*rms_norm_add)(queue *q, dev y, dev res, dev x, dev w, int n_rows, int n, float eps, float scale);
     /* Rotates the heads of x in place, as rope_params describes. x: [n_rows][n_heads][head_dim] */
     void (*rope)(queue *q, dev x, const step_rows *rows, int n_heads, int head_dim, const rope_params *p);
-    /* Stores K and V of the rows in the cache. k, v: [n_rows][n_kv_heads][head_dim]. Then, in a class with sparse
+    /* Stores K and V of the rows in the cache. k, v: [n_rows][n_kv_heads][row_dim]. Then, in a class with sparse
      * attention, writes the summaries of the pages whose last slot was stored. */
     void (*kv_store)(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v);
     /* y = softmax(scale q.k) v over the positions p of the row's own path with p <= last, and pos - p < window if
-     * window > 0; 0 for a row that sees no position. q, y: [n_rows][n_heads][head_dim]; head h reads kv head
+     * window > 0; 0 for a row that sees no position. q, y: [n_rows][n_heads][row_dim]; head h reads kv head
      * h / (n_heads / n_kv_heads). Tiles are cut at absolute positions; (max, sum, output) merge from left to right.
      * In a class with sparse attention a row sees the pages that it keeps (ops/sparse.h); window is 0 then. */
     void (*attention)(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,

@@ -208,7 +208,7 @@ static void p_gated_heads(queue *q, dev y, dev gate, int gate_stride, dev x, int
 
 static void p_heads(queue *q, const head_rows *h, const step_rows *rows)
 {
-    TIMED(heads(q->q, h, rows), 0, "heads %d/%d x %d", h->n_heads, h->c->n_kv_heads, h->c->head_dim);
+    TIMED(heads(q->q, h, rows), 0, "heads %d/%d x %d", h->n_heads, h->c->n_kv_heads, kv_row_dim(h->c));
 }
 
 static void p_rms_norm(queue *q, dev y, dev x, dev w, int n_rows, int n, float eps)
@@ -257,14 +257,14 @@ static void p_copy_rows(queue *q, dev y, int y_stride, dev x, int x_stride, dev 
 /* --- the paged cache ------------------------------------------------------------------------------*/
 static void p_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows, dev k, dev v)
 {
-    TIMED(kv_store(q->q, c, layer, rows, k, v), 0, "kv_store %d x %d", c->n_kv_heads, c->head_dim);
+    TIMED(kv_store(q->q, c, layer, rows, k, v), 0, "kv_store %d x %d", c->n_kv_heads, kv_row_dim(c));
 }
 
 static void p_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, int layer, const step_rows *rows,
                         float scale, int window)
 {
     TIMED(attention(q->q, y, q_rows, n_heads, c, layer, rows, scale, window), 0, "attention %d/%d x %d, window %d",
-          n_heads, c->n_kv_heads, c->head_dim, window);
+          n_heads, c->n_kv_heads, kv_row_dim(c), window);
 }
 
 static void p_kv_move(queue *q, const kv_class *c, dev items, int n_items, const rope_params *p)
@@ -425,6 +425,7 @@ ops *ops_profile(ops *inner)
     o->n_threads    = inner->n_threads;
     o->kv_scales    = inner->kv_scales;
     o->kv_sparse    = inner->kv_sparse;
+    o->f16_heads    = inner->f16_heads;
     o->runs_later   = inner->runs_later;
     o->default_rows = inner->default_rows;
     if (inner->matmul_top) o->matmul_top = p_matmul_top;

@@ -461,17 +461,18 @@ static bool look(const unit *u, block *b)
 static void pack_queries(const unit *u, block *b)
 {
     const cpu_attention_args *a = u->a;
-    int                       n = b->n_rows * b->n_heads, dim = a->c.head_dim;
+    int                       n = b->n_rows * b->n_heads, dim = a->c.head_dim, row_dim = a->c.row_dim;
     for (int h = 0; h < n; h++) {
         size_t       row  = b->row + (size_t)(h / b->n_heads);
         int          head = u->kv_head * u->group + b->head + h % b->n_heads;
-        const float *q    = a->q + (row * (size_t)a->n_heads + (size_t)head) * (size_t)dim;
+        const float *q    = a->q + (row * (size_t)a->n_heads + (size_t)head) * (size_t)row_dim;
         float        rotated[OPS_MAX_HEAD_DIM];
         if (cache_has_scales(a->c.types.k)) {
             rotate_head(rotated, q, dim, false);
             q = rotated;
         }
-        for (int i = 0; i < dim; i += 8) v8_store(b->q + (i / 16 * n + h) * 16 + i % 16, v8_load(q + i));
+        for (int i = 0; i < dim; i += 8)
+            v8_store(b->q + (i / 16 * n + h) * 16 + i % 16, i < row_dim ? v8_load(q + i) : v8_set1(0));
         if (dim % 16) v8_store(b->q + (dim / 16 * n + h) * 16 + 8, v8_set1(0));
     }
 }
@@ -562,12 +563,13 @@ void CPU_FN(attention)(const void *args, size_t from, size_t to, int thread)
 
 /* --- merging --------------------------------------------------------------------------------------*/
 
-static void merge_part(float *y, float state[2], const float *o, int dim)
+/* n: elements of y. */
+static void merge_part(float *y, int n, float state[2], const float *o, int dim)
 {
     const float *of  = o + dim + PART_EXTRA / 2;
     float        max = state[0] > of[0] ? state[0] : of[0];
     v8f          e = v8_exp((v8f){state[0] - max, of[0] - max}), old = v8_set1(e[0]), new = v8_set1(e[1]);
-    for (int i = 0; i < dim; i += 8) v8_store(y + i, v8_fma(v8_load(o + i), new, v8_load(y + i) * old));
+    for (int i = 0; i < n; i += 8) v8_store(y + i, v8_fma(v8_load(o + i), new, v8_load(y + i) * old));
     state[1] = state[1] * e[0] + of[1] * e[1];
     state[0] = max;
 }
@@ -575,7 +577,7 @@ static void merge_part(float *y, float state[2], const float *o, int dim)
 /* Divides by the sum of weights, and rotates the output back if V is rotated. */
 static void finish_query(const cpu_attention_args *a, float *y, float sum)
 {
-    int dim = a->c.head_dim;
+    int dim = a->c.row_dim;
     for (int i = 0; i < dim; i += 8) v8_store(y + i, v8_load(y + i) / v8_set1(sum));
     if (cache_has_scales(a->c.types.v)) rotate_head(y, y, dim, true);
 }
@@ -590,7 +592,7 @@ static bool attends(const cpu_attention_args *a, size_t row, int kv_head, cpu_se
 
 static void merge_query(const cpu_attention_args *a, const cpu_row_tile *tile, size_t row, int head)
 {
-    int      group = a->n_heads / a->c.n_kv_heads, dim = a->c.head_dim;
+    int      group = a->n_heads / a->c.n_kv_heads, dim = a->c.row_dim;
     size_t   n = (size_t)tile->n_key_tiles, begin = tile->unit + (size_t)(head / group) * n, end = begin + n;
     size_t   query = (row - (size_t)tile->row) * (size_t)group + (size_t)(head % group);
     size_t   from = begin > a->first ? begin : a->first, to = end < a->end ? end : a->end;
@@ -603,7 +605,8 @@ static void merge_query(const cpu_attention_args *a, const cpu_row_tile *tile, s
         memset(y, 0, (size_t)dim * sizeof *y);
     for (size_t i = from; i < to; i++) {
         int32_t key_tile = tile->key_tile + (int32_t)(i - begin);
-        if (attends(a, row, head / group, seen, key_tile)) merge_part(y, state, part_of(a, i, query), dim);
+        if (attends(a, row, head / group, seen, key_tile))
+            merge_part(y, dim, state, part_of(a, i, query), a->c.head_dim);
     }
     if (end > to)
         memcpy(a->carry_out + 2 * query, state, sizeof state);

@@ -566,7 +566,7 @@ static size_t cut_rows(queue *q, cpu_attention_args *a, int32_t row, int32_t all
 
 static void zero_blind_rows(const cpu_attention_args *a)
 {
-    size_t width = (size_t)a->n_heads * (size_t)a->c.head_dim;
+    size_t width = (size_t)a->n_heads * (size_t)a->c.row_dim;
     for (int r = 0; r < a->n_rows; r++) {
         cpu_seen seen = cpu_row_sees(a, (size_t)r);
         if (seen.last < seen.first) memset(a->y + (size_t)r * width, 0, width * sizeof *a->y);

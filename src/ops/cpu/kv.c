@@ -4,6 +4,7 @@
 #include "ops/cpu/rotate.h"
 
 #include <assert.h>
+#include <string.h>
 
 static void store_f16(uint16_t *to, const float *x, int n)
 {
@@ -19,6 +20,18 @@ static void store_head(cache_type type, char *plane, int at, const float *x, int
         cache_encode(type, plane, at, x, n);
 }
 
+/* The same of a row's head, whose other elements are zero. */
+static void store_row(cache_type type, char *plane, int at, const float *x, const kv_view *c)
+{
+    float whole[OPS_MAX_HEAD_DIM];
+    if (c->row_dim < c->head_dim) {
+        memcpy(whole, x, (size_t)c->row_dim * sizeof *x);
+        memset(whole + c->row_dim, 0, (size_t)(c->head_dim - c->row_dim) * sizeof *x);
+        x = whole;
+    }
+    store_head(type, plane, at, x, c->head_dim);
+}
+
 void CPU_FN(kv_store)(const void *args, size_t from, size_t to, int thread)
 {
     const cpu_kv_store_args *a = args;
@@ -26,11 +39,11 @@ void CPU_FN(kv_store)(const void *args, size_t from, size_t to, int thread)
     (void)thread;
     for (size_t r = from; r < to; r++)
         for (int h = 0; h < c->n_kv_heads; h++) {
-            size_t  from_row = (r * (size_t)c->n_kv_heads + (size_t)h) * (size_t)c->head_dim;
+            size_t  from_row = (r * (size_t)c->n_kv_heads + (size_t)h) * (size_t)c->row_dim;
             int32_t lane = a->lane[r], slot = a->slot[r];
             int     at = slot % KV_PAGE;
-            store_head(c->types.k, cpu_plane_k(c, a->layer, h, lane, slot), at, a->k + from_row, c->head_dim);
-            store_head(c->types.v, cpu_plane_v(c, a->layer, h, lane, slot), at, a->v + from_row, c->head_dim);
+            store_row(c->types.k, cpu_plane_k(c, a->layer, h, lane, slot), at, a->k + from_row, c);
+            store_row(c->types.v, cpu_plane_v(c, a->layer, h, lane, slot), at, a->v + from_row, c);
         }
 }
 

@@ -59,7 +59,7 @@ template <typename S>
 static __device__ inline float dot(const float *q, const tile_keys *t, const kv_view &c, int key, int lane)
 {
     float acc = 0;
-    for (int i = 2 * lane; i < c.head_dim; i += 2 * WARP) {
+    for (int i = 2 * lane; i < c.row_dim; i += 2 * WARP) {
         acc = fmaf(q[i], stored_at<S, false>::get(t, c, key, i), acc);
         acc = fmaf(q[i + 1], stored_at<S, false>::get(t, c, key, i + 1), acc);
     }
@@ -149,11 +149,11 @@ static __device__ inline float merge_output(float before, float now, shares f)
 static __device__ inline void store_head(const cuda_attention_args &a, const head_view &v, const running &r,
                                          const float (&out)[MAX_PARTS])
 {
-    size_t at = ((size_t)v.row * a.n_heads + v.head) * a.c.head_dim;
+    size_t at = ((size_t)v.row * a.n_heads + v.head) * a.c.row_dim;
 #pragma unroll
     for (int j = 0; j < MAX_PARTS; j++) {
         int i = threadIdx.x + j * ATTENTION_THREADS;
-        if (i >= a.c.head_dim) continue;
+        if (i >= a.c.row_dim) continue;
         a.y[at + i] = v.last < v.first ? 0 : out[j] / r.sum;
     }
 }
@@ -167,7 +167,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_a
     __shared__ tile_keys t;
     __shared__ float     q[OPS_MAX_HEAD_DIM];
     head_view            v              = view_of(a, a.first_row + (int)blockIdx.y, blockIdx.x);
-    int                  dim            = a.c.head_dim;
+    int                  dim            = a.c.row_dim;
     size_t               at             = ((size_t)v.row * a.n_heads + v.head) * dim;
     running              r              = {-INFINITY, 0};
     float                out[MAX_PARTS] = {};
@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) attend_kernel(cuda_a
 
 static __device__ inline float *partial_at(const cuda_attention_args &a, const head_view &v, int tile)
 {
-    return a.partial + (((size_t)(v.row - a.first_row) * a.n_heads + v.head) * a.n_tiles + tile) * (2 + a.c.head_dim);
+    return a.partial + (((size_t)(v.row - a.first_row) * a.n_heads + v.head) * a.n_tiles + tile) * (2 + a.c.row_dim);
 }
 
 /* Grid: x over tiles, SPLIT_BLOCKS at most; y over heads, z over rows. */
@@ -200,7 +200,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) tiles_kernel(cuda_at
     __shared__ tile_keys t;
     __shared__ float     q[OPS_MAX_HEAD_DIM];
     head_view            v   = view_of(a, a.first_row + (int)blockIdx.z, blockIdx.y);
-    int                  dim = a.c.head_dim;
+    int                  dim = a.c.row_dim;
     for (int i = threadIdx.x; i < dim; i += ATTENTION_THREADS)
         q[i] = a.q[((size_t)v.row * a.n_heads + v.head) * dim + i];
     for (int tile = v.first / TILE_KEYS + blockIdx.x; tile * TILE_KEYS <= v.last; tile += gridDim.x) {
@@ -219,7 +219,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS) merge_kernel(cuda_at
     let_next_start();
     wait_for_previous();
     head_view v              = view_of(a, a.first_row + (int)blockIdx.y, blockIdx.x);
-    int       dim            = a.c.head_dim;
+    int       dim            = a.c.row_dim;
     running   r              = {-INFINITY, 0};
     float     out[MAX_PARTS] = {};
     for (int tile = v.first / TILE_KEYS; tile * TILE_KEYS <= v.last; tile++) {

@@ -11,7 +11,10 @@
  * K and V come in pieces, through a ring of places in shared memory: 128 elements of the 64 keys of a tile. Heads of
  * 512: a piece of V has 64 elements for each warpgroup. Keys that no row sees are zero. A piece is blocks of 64
  * elements as wgmma reads them (wgmma_matrix). K and queries are stored in the order in which attention_mma.cu
- * multiplies: of each 32 elements, those with the numbers 0 to 3 mod 8 form a step, then the others. */
+ * multiplies: of each 32 elements, those with the numbers 0 to 3 mod 8 form a step, then the others.
+ *
+ * Rows may have a part of a stored head (kv_class.row_dim), at most USED elements: the steps of the others are left
+ * out, which add zero, and their outputs are not kept. */
 #include "ops/cuda/attention_wgmma.cuh"
 
 enum {
@@ -19,17 +22,25 @@ enum {
     PAIR_BARRIER = 3, /* for both warpgroups that compute; 1 and 2: for one of them */
 };
 
-template <int DIM> struct many_cut {
+template <int DIM, int USED = DIM> struct many_cut {
     static constexpr int HALVES       = DIM == 512 ? 2 : 1; /* warpgroups for the same queries */
     static constexpr int QUERIES      = 128 / HALVES;
-    static constexpr int ELEMS        = DIM / HALVES; /* elements of the outputs of a warpgroup */
-    static constexpr int BLOCKS       = DIM / 64;     /* blocks of a key */
+    static constexpr int ELEMS        = USED / HALVES; /* elements of the outputs of a warpgroup */
+    static constexpr int BLOCKS       = DIM / 64;      /* blocks of a key */
     static constexpr int PIECE_BLOCKS = DIM == 64 ? 1 : 2;
     static constexpr int PIECES       = BLOCKS / PIECE_BLOCKS; /* pieces of K of a tile; and of V */
     static constexpr int PLACES       = DIM == 512 ? 5 : 6;
     static constexpr int CHUNK        = 64; /* elements of the outputs computed at once */
     static constexpr int BUFFERS      = 1;
     static constexpr int VALUES       = PIECE_BLOCKS * 64 / HALVES; /* elements of a piece of V for a warpgroup */
+    static_assert(USED == DIM || (HALVES == 1 && USED % 16 == 0), "a part of a head has whole steps of outputs");
+
+    /* Steps of a block that has some of the elements that are used: two for each 32. */
+    static constexpr __device__ inline int steps(int block)
+    {
+        int left = USED - 64 * block;
+        return left > 32 ? 4 : left > 0 ? 2 : 0;
+    }
 };
 
 struct alignas(1024) many_align {
@@ -182,12 +193,12 @@ static __device__ inline void copy_group(many_shared<DIM> *t, const cuda_attenti
 
 /* Multiplies 64 queries, `high` and `low`, by the keys of a tile. The products of a warpgroup for heads of 512 are
  * those of `half`: high, low. */
-template <int DIM>
+template <int DIM, int USED>
 static __device__ inline void score_tile(float (&s)[32], float (&rest)[32], many_shared<DIM> *t, int set, int half,
                                          ring_place &ring, int lane)
 {
-    typedef many_cut<DIM> C;
-    int                   place = ring.at;
+    typedef many_cut<DIM, USED> C;
+    int                         place = ring.at;
     wgmma_begin();
 #pragma unroll
     for (int piece = 0; piece < C::PIECES; piece++) {
@@ -199,7 +210,7 @@ static __device__ inline void score_tile(float (&s)[32], float (&rest)[32], many
             wgmma_matrix keys(t->piece[ring.at] + b * BLOCK_BYTES);
             wgmma_matrix high(t->q[C::HALVES == 2 ? half : 0][set][block]), low(t->q[1][set][block]);
 #pragma unroll
-            for (int step = 0; step < 4; step++) {
+            for (int step = 0; step < C::steps(block); step++) {
                 wgmma_shared(s, high.at(32 * step), keys.at(32 * step), block || step);
                 if (C::HALVES == 1) wgmma_shared(rest, low.at(32 * step), keys.at(32 * step), block || step);
             }
@@ -321,26 +332,29 @@ static __device__ inline void soften_halves(float (&s)[32], many_shared<DIM> *t,
 /* --- outputs --------------------------------------------------------------------------------------*/
 
 /* A thread's two queries and its outputs of the span. */
-template <int DIM> struct many_state {
-    many_query q[2];
-    float      acc[many_cut<DIM>::ELEMS / 2]; /* as wgmma has them */
+template <int DIM, int USED> struct many_state {
+    static constexpr int ELEMS = many_cut<DIM, USED>::ELEMS;
+    many_query           q[2];
+    float                acc[ELEMS / 2]; /* as wgmma has them */
 
     __device__ inline void begin_span()
     {
         q[0].began = q[1].began = false;
 #pragma unroll
-        for (int i = 0; i < many_cut<DIM>::ELEMS / 2; i++) acc[i] = 0;
+        for (int i = 0; i < ELEMS / 2; i++) acc[i] = 0;
     }
-    /* Joins N outputs of a tile with those before it, which are acc[at] on; all: both queries see some of the tile. */
+    /* Joins N outputs of a tile with those before it, which are acc[at] on, as far as they are kept; all: both queries
+     * see some of the tile. */
     template <int N> __device__ inline void join(const float (&out)[N], int at, bool all, const bool (&sees)[2])
     {
         if (all) { /* the whole warp */
 #pragma unroll
-            for (int i = 0; i < N; i++) acc[at + i] = joined(out[i], acc[at + i], q[i / 2 % 2]);
+            for (int i = 0; i < N; i++)
+                if (at + i < ELEMS / 2) acc[at + i] = joined(out[i], acc[at + i], q[i / 2 % 2]);
         } else {
 #pragma unroll
             for (int i = 0; i < N; i++)
-                if (sees[i / 2 % 2]) acc[at + i] = joined(out[i], acc[at + i], q[i / 2 % 2]);
+                if (at + i < ELEMS / 2 && sees[i / 2 % 2]) acc[at + i] = joined(out[i], acc[at + i], q[i / 2 % 2]);
         }
     }
     static __device__ inline float joined(float out, float before, const many_query &q)
@@ -408,18 +422,19 @@ static __device__ inline bool find_odd(const char *blocks, const many_seen &seen
 }
 
 /* Adds the outputs of a tile, a chunk of elements at a time; the last BUFFERS chunks are on their way. */
-template <int DIM>
-static __device__ inline void weigh_tile(many_state<DIM> &st, const held_weights &w, many_shared<DIM> *t,
+template <int DIM, int USED>
+static __device__ inline void weigh_tile(many_state<DIM, USED> &st, const held_weights &w, many_shared<DIM> *t,
                                          const many_seen &seen, int tile, int group, int query, int per_row,
                                          const bool (&sees)[2], ring_place &ring, int lane)
 {
-    typedef many_cut<DIM> C;
-    constexpr int         CHUNKS = C::ELEMS / C::CHUNK, EACH = C::VALUES / C::CHUNK, BEHIND = C::BUFFERS - 1;
-    bool                  whole = seen.whole(tile), all = __all_sync(ALL_LANES, sees[0] && sees[1]);
-    bool                  odd[2]   = {}; /* by the parity of pieces */
-    int                   place[2] = {};
-    float                 out[C::BUFFERS][C::CHUNK / 2];
-    auto                  block_of = [&](int i) { /* chunk i */
+    typedef many_cut<DIM, USED> C;
+    constexpr int               CHUNKS = many_cut<DIM>::ELEMS / C::CHUNK, EACH = C::VALUES / C::CHUNK;
+    constexpr int               BEHIND = C::BUFFERS - 1;
+    bool                        whole = seen.whole(tile), all = __all_sync(ALL_LANES, sees[0] && sees[1]);
+    bool                        odd[2]   = {}; /* by the parity of pieces */
+    int                         place[2] = {};
+    float                       out[C::BUFFERS][C::CHUNK / 2];
+    auto                        block_of = [&](int i) { /* chunk i */
                                  int at = C::HALVES == 2 ? group : i % EACH * C::CHUNK / 64;
                                  return t->piece[place[i / EACH % 2]] + at * BLOCK_BYTES;
     };
@@ -468,10 +483,10 @@ static __device__ inline void weigh_tile(many_state<DIM> &st, const held_weights
  * all 16, then their sums, then outputs by half (heads of 512), by side, by 16 elements, by lane. Lane 4 g + c has
  * those of query g, or g + 8: elements 2 c, 2 c + 1, 2 c + 8 and 2 c + 9. Spans of a query are counted from the
  * first one that its row sees some of. */
-template <int DIM> struct many_part {
-    typedef many_cut<DIM> C;
-    static constexpr int  SETS = C::QUERIES / 16, FLOATS = 2 * 16 + 16 * DIM,
-                         QUADS = C::ELEMS / 16; /* QUADS: in a lane */
+template <int DIM, int USED> struct many_part {
+    typedef many_cut<DIM, USED> C;
+    static constexpr int        SETS = C::QUERIES / 16, FLOATS = 2 * 16 + 16 * USED;
+    static constexpr int QUADS = C::ELEMS / 16, MERGED = QUADS % 4 ? QUADS : 4; /* in a lane; by a warp's merge */
 
     /* Returns the first part of a set of 16 queries of a block of rows. */
     static __device__ inline float *first(const cuda_attention_args &a, int block, int kv_head, int set)
@@ -485,10 +500,10 @@ template <int DIM> struct many_part {
 };
 
 /* Stores a span of the thread's queries. parts: of the warp's. */
-template <int DIM>
-static __device__ inline void store_span(const many_state<DIM> &st, float *parts, int span, int half, int lane)
+template <int DIM, int USED>
+static __device__ inline void store_span(const many_state<DIM, USED> &st, float *parts, int span, int half, int lane)
 {
-    typedef many_part<DIM> P;
+    typedef many_part<DIM, USED> P;
 #pragma unroll
     for (int side = 0; side < 2; side++) {
         if (!st.q[side].began) continue;
@@ -506,13 +521,15 @@ static __device__ inline void store_span(const many_state<DIM> &st, float *parts
     }
 }
 
-/* Grid: x over the sets, halves and sides of a block and K/V head, 64 elements a warp; y over K/V heads; z over
- * blocks of rows. */
-enum { MERGE_WARPS = 8, MERGE_QUADS = 4, MERGE_AHEAD = 2 };
-template <int DIM> static __global__ void __launch_bounds__(MERGE_WARPS *WARP) many_merge_kernel(cuda_attention_args a)
+/* Grid: x over the sets, halves and sides of a block and K/V head, 64 elements a warp, or those of a part of a head; y
+ * over K/V heads; z over blocks of rows. */
+enum { MERGE_WARPS = 8, MERGE_AHEAD = 2 };
+template <int DIM, int USED>
+static __global__ void __launch_bounds__(MERGE_WARPS *WARP) many_merge_kernel(cuda_attention_args a)
 {
-    typedef many_cut<DIM>  C;
-    typedef many_part<DIM> P;
+    typedef many_cut<DIM, USED>  C;
+    typedef many_part<DIM, USED> P;
+    constexpr int                MERGE_QUADS = P::MERGED;
     int part = (int)(blockIdx.x * MERGE_WARPS + threadIdx.x / WARP), lane = threadIdx.x % WARP, c = lane % 4;
     int from = part % (P::QUADS / MERGE_QUADS) * MERGE_QUADS, per_row = a.n_heads / a.c.n_kv_heads;
     part /= P::QUADS / MERGE_QUADS;
@@ -568,9 +585,10 @@ template <int DIM> static __global__ void __launch_bounds__(MERGE_WARPS *WARP) m
         float give[2] = {odd ? y.x : y.z, odd ? y.y : y.w}, got[2];
 #pragma unroll
         for (int k = 0; k < 2; k++) got[k] = __shfl_xor_sync(ALL_LANES, give[k], 1);
-        y      = odd ? make_float4(got[0], got[1], y.z, y.w) : make_float4(y.x, y.y, got[0], got[1]);
-        int in = head * DIM + half * C::ELEMS + (from + i) * 16 + c % 2 * 8 + c / 2 * 4, all = a.n_heads * DIM;
-        if (!there) continue;
+        y       = odd ? make_float4(got[0], got[1], y.z, y.w) : make_float4(y.x, y.y, got[0], got[1]);
+        int dim = USED < DIM ? a.c.row_dim : DIM, at = half * C::ELEMS + (from + i) * 16 + c % 2 * 8 + c / 2 * 4;
+        int in = head * dim + at, all = a.n_heads * dim;
+        if (!there || (USED < DIM && at >= dim)) continue;
         *(float4 *)(a.y + (size_t)row * all + in) = y;
         if (!a.to.high) continue;
         put_x(a.to, row, in, (int)layout_tiles((size_t)all), y, 1);
@@ -581,24 +599,25 @@ template <int DIM> static __global__ void __launch_bounds__(MERGE_WARPS *WARP) m
 /* --- a block --------------------------------------------------------------------------------------*/
 
 /* Works through the tiles of a group; by the warpgroups that compute. */
-template <int DIM>
+template <int DIM, int USED>
 static __device__ inline void do_group(many_shared<DIM> *t, const cuda_attention_args &a, const many_group &g,
                                        int block, int kv_head, int per_row, ring_place &ring)
 {
-    typedef many_cut<DIM> C;
-    int             group = same_in_warp(threadIdx.x / GROUP_THREADS - 1), warp = same_in_warp(threadIdx.x / WARP % 4);
-    int             lane = threadIdx.x % WARP, half = C::HALVES == 2 ? group : 0, set = C::HALVES == 2 ? 0 : group;
-    int             query = set * 64 + warp * 16;
-    many_walk       walk(g);
-    many_seen       seen(t, g, set * 64, per_row);
-    many_state<DIM> st;
+    typedef many_cut<DIM, USED> C;
+    int       group = same_in_warp(threadIdx.x / GROUP_THREADS - 1), warp = same_in_warp(threadIdx.x / WARP % 4);
+    int       lane = threadIdx.x % WARP, half = C::HALVES == 2 ? group : 0, set = C::HALVES == 2 ? 0 : group;
+    int       query = set * 64 + warp * 16;
+    many_walk walk(g);
+    many_seen seen(t, g, set * 64, per_row);
+
+    many_state<DIM, USED> st;
 #pragma unroll
     for (int side = 0; side < 2; side++) {
         int row    = (query + lane / 4 + 8 * side) / per_row;
         st.q[side] = {1, 0, 0, 0, false, 0, 0};
         if (row >= g.from && row < g.to) st.q[side].first = t->first[row], st.q[side].last = t->last[row];
     }
-    float *parts = many_part<DIM>::first(a, block, kv_head, query / 16);
+    float *parts = many_part<DIM, USED>::first(a, block, kv_head, query / 16);
     st.begin_span();
 #pragma unroll 1
     for (int tile = walk.start(blockIdx.z); walk.has(tile); tile = walk.after(tile)) {
@@ -612,13 +631,13 @@ static __device__ inline void do_group(many_shared<DIM> *t, const cuda_attention
                 keys[side] = {st.q[side].first - tile * TILE_KEYS, st.q[side].last - tile * TILE_KEYS};
                 sees[side] = keys[side].some();
             }
-            score_tile<DIM>(s, rest, t, set, half, ring, lane);
+            score_tile<DIM, USED>(s, rest, t, set, half, ring, lane);
             if constexpr (C::HALVES == 1)
                 soften_tile(s, rest, st.q, keys, seen.whole(tile), a.scale, lane);
             else
                 soften_halves<DIM>(s, t, st.q, keys, seen.whole(tile), a.scale, half, lane);
             w.take(s);
-            weigh_tile<DIM>(st, w, t, seen, tile, group, query, per_row, sees, ring, lane);
+            weigh_tile<DIM, USED>(st, w, t, seen, tile, group, query, per_row, sees, ring, lane);
         } else {
 #pragma unroll 1
             for (int i = 0; i < 2 * C::PIECES; i++) {
@@ -628,14 +647,15 @@ static __device__ inline void do_group(many_shared<DIM> *t, const cuda_attention
             }
         }
         if (walk.ends_span(tile)) {
-            store_span<DIM>(st, parts, tile / SPAN_TILES, half, lane);
+            store_span<DIM, USED>(st, parts, tile / SPAN_TILES, half, lane);
             st.begin_span();
         }
     }
 }
 
-/* Splits the block's queries into two f16 each; by the warpgroups that compute. Queries past the last row are zero. */
-template <int DIM>
+/* Splits the block's queries into two f16 each; by the warpgroups that compute. Queries past the last row are zero, and
+ * so are elements that rows do not have. */
+template <int DIM, int USED>
 static __device__ inline void stage_many(many_shared<DIM> *t, const cuda_attention_args &a, int first_row, int n_rows,
                                          int kv_head, int per_row)
 {
@@ -644,10 +664,10 @@ static __device__ inline void stage_many(many_shared<DIM> *t, const cuda_attenti
     for (int i = (int)threadIdx.x - GROUP_THREADS; i < C::QUERIES * (DIM / 4); i += 2 * GROUP_THREADS) {
         int    m = i / (DIM / 4), unit = i % (DIM / 4), at = key_place(m % 64, unit);
         float4 x = make_float4(0, 0, 0, 0);
-        if (m / per_row < n_rows)
+        if (m / per_row < n_rows && (USED == DIM || 4 * unit < a.c.row_dim))
             x = *(const float4 *)(a.q +
                                   ((size_t)(first_row + m / per_row) * a.n_heads + kv_head * per_row + m % per_row) *
-                                      DIM +
+                                      (USED < DIM ? a.c.row_dim : DIM) +
                                   4 * unit);
         put_query(t->q[0][m / 64][0] + at, t->q[1][m / 64][0] + at, x);
     }
@@ -667,7 +687,8 @@ template <int DIM> static __device__ inline many_group group_at(const many_share
 }
 
 /* Grid: x over K/V heads, y over rows, the last ones first, which see most; z over spans. */
-template <int DIM> static __global__ void __launch_bounds__(MANY_THREADS, 1) many_kernel(cuda_attention_args a)
+template <int DIM, int USED>
+static __global__ void __launch_bounds__(MANY_THREADS, 1) many_kernel(cuda_attention_args a)
 {
     typedef many_cut<DIM> C;
     DYNAMIC_SHARED(many_align, many_memory);
@@ -699,10 +720,10 @@ template <int DIM> static __global__ void __launch_bounds__(MANY_THREADS, 1) man
         }
     } else {
         registers_up<240>();
-        stage_many<DIM>(t, a, first_row, n_rows, kv_head, per_row);
+        stage_many<DIM, USED>(t, a, first_row, n_rows, kv_head, per_row);
         for (int from = 0; from < n_rows;) {
             many_group g = group_at(t, from, n_rows);
-            do_group<DIM>(t, a, g, block, kv_head, per_row, ring);
+            do_group<DIM, USED>(t, a, g, block, kv_head, per_row, ring);
             from = g.to;
         }
     }
@@ -724,22 +745,32 @@ static unsigned choose_splits(int blocks, int n_parts, int processors)
     return best;
 }
 
-template <int DIM> static void launch_many(cudaStream_t s, const cuda_attention_args *a)
+template <int DIM, int USED = DIM> static void launch_many(cudaStream_t s, const cuda_attention_args *a)
 {
-    typedef many_cut<DIM> C;
-    constexpr unsigned    MERGES = 2 * C::QUERIES / 16 * DIM / (16 * MERGE_QUADS);
-    size_t                rows   = (size_t)(C::QUERIES / (a->n_heads / a->c.n_kv_heads));
-    unsigned              blocks = blocks_for((size_t)(a->end_row - a->first_row), rows);
-    unsigned              heads  = (unsigned)a->c.n_kv_heads;
-    unsigned              splits = choose_splits((int)(blocks * heads), a->n_parts, multiprocessors());
+    typedef many_cut<DIM, USED> C;
+    constexpr unsigned          MERGES = 2 * C::QUERIES / 16 * USED / (16 * many_part<DIM, USED>::MERGED);
+    size_t                      rows   = (size_t)(C::QUERIES / (a->n_heads / a->c.n_kv_heads));
+    unsigned                    blocks = blocks_for((size_t)(a->end_row - a->first_row), rows);
+    unsigned                    heads  = (unsigned)a->c.n_kv_heads;
+    unsigned                    splits = choose_splits((int)(blocks * heads), a->n_parts, multiprocessors());
     static_assert(sizeof(many_shared<DIM>) <= 227 << 10, "a block has 227 KB on Hopper");
     static_assert(MERGES % MERGE_WARPS == 0, "all warps of a merge have work");
-    allow_shared(many_kernel<DIM>, sizeof(many_shared<DIM>));
-    LAUNCH_EARLY(many_kernel<DIM>, dim3(heads, blocks, splits), MANY_THREADS, sizeof(many_shared<DIM>), s, *a);
-    LAUNCH_EARLY(many_merge_kernel<DIM>, dim3(MERGES / MERGE_WARPS, heads, blocks), MERGE_WARPS * WARP, 0, s, *a);
+    allow_shared(many_kernel<DIM, USED>, sizeof(many_shared<DIM>));
+    LAUNCH_EARLY((many_kernel<DIM, USED>), dim3(heads, blocks, splits), MANY_THREADS, sizeof(many_shared<DIM>), s, *a);
+    LAUNCH_EARLY((many_merge_kernel<DIM, USED>), dim3(MERGES / MERGE_WARPS, heads, blocks), MERGE_WARPS * WARP, 0, s,
+                 *a);
 }
 
-bool cuda_attention_has_many(void) { return has_wgmma() && shared_limit() >= 227 << 10; }
+/* The parts of heads that kernels are made for: those of encoders of pictures have 72 elements. */
+enum { PART_DIM = 128, PART_USED = 80 };
+static bool is_part(const cuda_attention_args *a) { return a->c.row_dim < a->c.head_dim; }
+static int  used_of(const cuda_attention_args *a) { return is_part(a) ? (int)PART_USED : a->c.head_dim; }
+
+bool cuda_attention_has_many(const cuda_attention_args *a)
+{
+    bool fits = !is_part(a) || (a->c.head_dim == PART_DIM && a->c.row_dim <= PART_USED);
+    return fits && has_wgmma() && shared_limit() >= 227 << 10;
+}
 
 int cuda_attention_many_rows(const cuda_attention_args *a)
 {
@@ -749,11 +780,15 @@ int cuda_attention_many_rows(const cuda_attention_args *a)
 size_t cuda_attention_many_bytes(const cuda_attention_args *a)
 {
     int queries = a->c.head_dim == 512 ? many_cut<512>::QUERIES : many_cut<256>::QUERIES;
-    return (size_t)a->c.n_kv_heads * (size_t)queries * (size_t)a->n_parts * (size_t)(2 + a->c.head_dim) * sizeof(float);
+    return (size_t)a->c.n_kv_heads * (size_t)queries * (size_t)a->n_parts * (size_t)(2 + used_of(a)) * sizeof(float);
 }
 
 void cuda_attention_many(cudaStream_t s, const cuda_attention_args *a)
 {
+    if (is_part(a)) {
+        launch_many<PART_DIM, PART_USED>(s, a);
+        return;
+    }
     switch (a->c.head_dim) {
     case 64: launch_many<64>(s, a); break;
     case 128: launch_many<128>(s, a); break;

@@ -26,8 +26,6 @@
  * attention_warp.cu for a few rows and more that see no more than a window. */
 #include "ops/cuda/attention_mma.cuh"
 
-#include <type_traits>
-
 enum {
     QUERIES       = 16,
     MERGE_THREADS = 128, /* CACHE_GROUP */
@@ -327,10 +325,11 @@ static __device__ inline void store_unit(const tile_shared<DIM> *t, int n, const
     }
 }
 
-/* Keys and values of a tile in registers: as f16, or as codes. */
+/* Keys and values of a tile in registers: as f16, or as codes. PART: as for stage_queries. */
 template <int DIM> struct plain_tile {
-    warp_keys<DIM> keys;
-    warp_values    values;
+    static constexpr bool PART = false, CODED = false;
+    warp_keys<DIM>        keys;
+    warp_values           values;
 
     __device__ inline void load(const tile_shared<DIM> *t, const cuda_attention_args &a, int, uint64_t seen, int warp,
                                 int lane)
@@ -347,8 +346,12 @@ template <int DIM> struct plain_tile {
         f(values);
     }
 };
+template <int DIM> struct part_tile : plain_tile<DIM> {
+    static constexpr bool PART = true;
+};
 /* K or V is f16, the other has scales: decoded when it is loaded. */
 template <int DIM> struct mixed_tile : plain_tile<DIM> {
+    static constexpr bool  CODED = true;
     __device__ inline void load(const tile_shared<DIM> *t, const cuda_attention_args &a, int kv_head, uint64_t seen,
                                 int warp, int lane)
     {
@@ -357,8 +360,9 @@ template <int DIM> struct mixed_tile : plain_tile<DIM> {
     }
 };
 template <int DIM> struct coded_tile {
-    coded_keys<DIM> keys;
-    coded_values    values;
+    static constexpr bool PART = false, CODED = true;
+    coded_keys<DIM>       keys;
+    coded_values          values;
 
     __device__ inline void load(const tile_shared<DIM> *t, const cuda_attention_args &a, int kv_head, uint64_t seen,
                                 int warp, int lane)
@@ -405,7 +409,7 @@ static __device__ inline void do_tile(tile_shared<DIM> *t, const cuda_attention_
     int   warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, n = t->rows.n * per_row;
     bool  weighs    = 64 * warp < DIM;
     float out[8][4] = {};
-    stage_queries<DIM, QUERIES, head_cut<DIM>::THREADS>(t->high, t->low, t->rows, a, kv_head, per_row);
+    stage_queries<DIM, QUERIES, head_cut<DIM>::THREADS, X::PART>(t->high, t->low, t->rows, a, kv_head, per_row);
     __syncthreads();
     x.with_keys(a, lane, [&](const auto &keys) { score_keys(t, keys, a.scale, warp, lane); });
     if (weighs && seen.any != seen.all)
@@ -448,7 +452,6 @@ static __global__ void __launch_bounds__(head_cut<DIM>::THREADS) mma_tiles_kerne
     int               kv_head = blockIdx.y, row = a.first_row + (int)blockIdx.z, per_row = a.n_heads / a.c.n_kv_heads;
     int               warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, i = threadIdx.x;
     bool              waits = true; /* still has to */
-    constexpr bool    CODED = !std::is_same<X, plain_tile<DIM>>::value;
     X                 x;
     let_next_start();
     if (!a.settled || SPARSE) wait_for_previous(), waits = false;
@@ -463,8 +466,8 @@ static __global__ void __launch_bounds__(head_cut<DIM>::THREADS) mma_tiles_kerne
         if (SPARSE) seen.keep(keys_of_pages(pages));
         __syncthreads(); /* the tile before this one is done with */
         int of = put_rows(&t->rows, group, rows, tile, per_row, SPARSE ? seen.any : ~(uint64_t)0);
-        if (CODED && i < TILE_KEYS) find_coded(t, a, v, tile, seen.any, i);
-        if (!CODED && i < TILE_KEYS) t->keys.at[i] = unit_keys::find(a, v, u, seen.any, i);
+        if (X::CODED && i < TILE_KEYS) find_coded(t, a, v, tile, seen.any, i);
+        if (!X::CODED && i < TILE_KEYS) t->keys.at[i] = unit_keys::find(a, v, u, seen.any, i);
         if (i == 0) t->odd = 0;
         __syncthreads();
         if (of >= 0) t->part[i] = part_of(a, of, kv_head * per_row + i % per_row, tile);
@@ -539,9 +542,9 @@ struct part_batch {
 /* Stores a thread's element of a head, if there is one, after rotating it back where V is rotated; by all threads. */
 static __device__ inline void put_head(const cuda_attention_args &a, int row, int head, int at, float y)
 {
-    int n = a.n_heads * a.c.head_dim, in = head * a.c.head_dim + at;
+    int n = a.n_heads * a.c.row_dim, in = head * a.c.row_dim + at;
     if (a.turn_y) y = turn_back(y, a.c.head_dim);
-    if (at >= a.c.head_dim) return;
+    if (at >= a.c.row_dim) return;
     a.y[(size_t)row * n + in] = y;
     if (!a.to.high) return;
     int      n_tiles              = (int)layout_tiles(n);
@@ -735,6 +738,8 @@ template <int DIM> static void launch_tiles(cudaStream_t s, const cuda_attention
         launch_tiles_of<DIM, coded_tile<DIM>>(s, a, grid);
     else if (is_coded(a))
         launch_tiles_of<DIM, mixed_tile<DIM>>(s, a, grid);
+    else if (a->c.row_dim < DIM)
+        launch_tiles_as<DIM, part_tile<DIM>, false>(s, a, grid);
     else
         launch_tiles_of<DIM, plain_tile<DIM>>(s, a, grid);
 }
@@ -765,13 +770,14 @@ static void launch_units(cudaStream_t s, const cuda_attention_args *a)
 
 /* Contexts that are at most so long, because of a window or of the pages that a lane may have, go tile by tile, except
  * when there are many rows, but not a prompt, and the kernel of single warps cannot do them; so do rows whose context
- * is not long at the moment. */
+ * is not long at the moment, and rows that have a part of a head. */
 enum { SHORT_TILES = 32, MANY_ROWS = 17, STEP_ROWS = 64, WARP_ROWS_MIN = 4, CHAIN_ROWS_MIN = 12 };
 
 extern "C" bool cuda_attention_asks_lanes(const kv_view *c, int n_rows, int n_tiles)
 {
-    return c->head_dim == 512 && c->types.k == CACHE_F16 && c->types.v == CACHE_F16 && n_rows >= CHAIN_ROWS_MIN &&
-           n_rows <= STEP_ROWS && n_tiles > SHORT_TILES && has_wgmma() && shared_limit() >= 227 << 10;
+    return c->head_dim == 512 && c->row_dim == 512 && c->types.k == CACHE_F16 && c->types.v == CACHE_F16 &&
+           n_rows >= CHAIN_ROWS_MIN && n_rows <= STEP_ROWS && n_tiles > SHORT_TILES && has_wgmma() &&
+           shared_limit() >= 227 << 10;
 }
 
 /* Chooses the kernel for chains and trees, if it suits the rows. A launch has more rows than a block of the kernel for
@@ -792,7 +798,8 @@ extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes)
         return false;
     bool is_short = a->n_tiles <= SHORT_TILES, many = a->n_rows >= MANY_ROWS && a->n_rows <= STEP_ROWS;
     bool mixed   = is_coded(a) && !(a->c.scale_bytes && a->c.v_scale_bytes);
-    bool spans   = (!is_short || (many && !is_coded(a))) && !mixed && !a->kept && cuda_attention_has_spans();
+    bool part    = a->c.row_dim < D;
+    bool spans   = (!is_short || (many && !is_coded(a))) && !mixed && !part && !a->kept && cuda_attention_has_spans();
     int  parts   = a->n_tiles / SPAN_TILES + SHORT_TILES + 2 * SPAN_TILES + a->n_rows / TILE_KEYS;
     a->turn_q    = a->c.scale_bytes && !a->kept && a->n_rows <= STEP_ROWS;
     a->turn_y    = a->c.v_scale_bytes;
@@ -800,7 +807,7 @@ extern "C" bool cuda_attention_plan(cuda_attention_args *a, size_t bytes)
     a->n_parts   = spans ? min_int(parts, a->n_tiles) : a->n_tiles;
     size_t row   = (size_t)a->n_heads * (size_t)a->n_parts * (size_t)(4 + D) * sizeof(float);
     a->chunk     = (int)min_size(bytes / row, (size_t)(a->kept ? a->kept_rows : a->n_rows));
-    a->by_warp   = is_short && !is_coded(a) && !a->kept && a->n_rows >= WARP_ROWS_MIN && a->chunk == a->n_rows &&
+    a->by_warp = is_short && !is_coded(a) && !part && !a->kept && a->n_rows >= WARP_ROWS_MIN && a->chunk == a->n_rows &&
                  cuda_attention_has_warps(a);
     if (a->by_warp) a->few_tiles = a->n_tiles;
     plan_chain(a);
@@ -843,7 +850,7 @@ static bool plan_many(cuda_attention_args *a, size_t bytes)
 {
     enum { FEW_ROWS = 64 }; /* so few are not worth it */
     int n = a->chain_to - a->chain_from, rows = cuda_attention_many_rows(a), full = multiprocessors() / a->c.n_kv_heads;
-    if (n < FEW_ROWS || is_coded(a) || a->kept || !cuda_attention_has_many()) return false;
+    if (n < FEW_ROWS || is_coded(a) || a->kept || !cuda_attention_has_many(a)) return false;
     a->by_span = true;
     a->n_parts = chain_spans(a);
     int blocks = (n + rows - 1) / rows, fit = (int)min_size(bytes / cuda_attention_many_bytes(a), (size_t)blocks);

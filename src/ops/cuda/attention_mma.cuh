@@ -19,10 +19,10 @@ void cuda_attention_warps(cudaStream_t s, const cuda_attention_args *a);
  * for up to cuda_attention_chain_rows rows at a time. */
 void cuda_attention_chain(cudaStream_t s, const cuda_attention_args *a);
 int  cuda_attention_chain_rows(const cuda_attention_args *a);
-/* attention_many.cu. Returns whether this GPU can run the kernel for prompts; launches it for the rows from
- * first_row to end_row, and merges their parts; by_span is set. A block works for up to cuda_attention_many_rows
+/* attention_many.cu. Returns whether this GPU can run the kernel for prompts, with such heads; launches it for the rows
+ * from first_row to end_row, and merges their parts; by_span is set. A block works for up to cuda_attention_many_rows
  * rows, for which it takes cuda_attention_many_bytes of scratch. */
-bool   cuda_attention_has_many(void);
+bool   cuda_attention_has_many(const cuda_attention_args *a);
 int    cuda_attention_many_rows(const cuda_attention_args *a);
 size_t cuda_attention_many_bytes(const cuda_attention_args *a);
 void   cuda_attention_many(cudaStream_t s, const cuda_attention_args *a);
@@ -245,8 +245,8 @@ static __device__ inline void put_query(void *high, void *low, float4 x)
 
 /* Splits the queries of a block's rows into two f16 each, in shared memory; a.turn_q: rotates them before. Query m
  * belongs to row m / per_row of the block's, head m % per_row of the K/V head's. Queries past the last are not staged:
- * nobody reads what comes out of them. */
-template <int DIM, int N, int THREADS>
+ * nobody reads what comes out of them. PART: rows have row_dim elements of a head, and the others are zero. */
+template <int DIM, int N, int THREADS, bool PART = false>
 static __device__ inline void stage_queries(uint16_t (*high)[DIM + 32], uint16_t (*low)[DIM + 32],
                                             const unit_rows<N> &rows, const cuda_attention_args &a, int kv_head,
                                             int per_row)
@@ -260,9 +260,11 @@ static __device__ inline void stage_queries(uint16_t (*high)[DIM + 32], uint16_t
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
             int i = threadIdx.x + (j0 + j) * THREADS, m = i / (DIM / 4), d = i % (DIM / 4) * 4;
-            if (i < n)
+            if (i < n && (!PART || d < a.c.row_dim))
                 x[j] = *(const float4 *)(a.q +
-                                         ((size_t)rows.row[m] * a.n_heads + kv_head * per_row + m % per_row) * DIM + d);
+                                         ((size_t)rows.row[m] * a.n_heads + kv_head * per_row + m % per_row) *
+                                             (PART ? a.c.row_dim : DIM) +
+                                         d);
         }
         if (a.turn_q) /* a warp has whole groups */
 #pragma unroll

@@ -11,12 +11,12 @@ static __global__ void kv_store_kernel(kv_view c, int layer, const int32_t *lane
     let_next_start();
     wait_for_previous();
     int    row = blockIdx.y, head = blockIdx.x;
-    size_t from = ((size_t)row * c.n_kv_heads + head) * c.head_dim;
+    size_t from = ((size_t)row * c.n_kv_heads + head) * c.row_dim;
     if (lane[row] < 0) return; /* padding; the whole block */
     char *to_k = cache_k(c, layer, head, lane[row], slot[row]), *to_v = cache_v(c, layer, head, lane[row], slot[row]);
     for (int i = threadIdx.x; i < c.head_dim; i += KV_THREADS) {
-        cache_put(c.types.k, to_k, i, k[from + i]);
-        cache_put(c.types.v, to_v, i, v[from + i]);
+        cache_put(c.types.k, to_k, i, i < c.row_dim ? k[from + i] : 0);
+        cache_put(c.types.v, to_v, i, i < c.row_dim ? v[from + i] : 0);
     }
 }
 

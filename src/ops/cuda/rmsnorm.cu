@@ -357,11 +357,12 @@ static __device__ inline void put_head(const cuda_heads_args &a, char *to, cache
         cache_put(type, to, i, v);
 }
 
-static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_args a)
+/* PART: rows have a part of a stored head, whose other elements become zero. */
+template <bool PART> static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_args a)
 {
     __shared__ float x[OPS_MAX_HEAD_DIM];
     enum { TURNS = OPS_MAX_HEAD_DIM / 2 / HEAD_THREADS };
-    int  head = blockIdx.x, row = blockIdx.y, dim = a.c.head_dim, half = a.rope.n_dims / 2, nk = a.c.n_kv_heads;
+    int  head = blockIdx.x, row = blockIdx.y, dim = a.c.row_dim, half = a.rope.n_dims / 2, nk = a.c.n_kv_heads;
     bool is_q = head < a.n_heads, is_v = head >= a.n_heads + nk;
     if (!is_q) head = (head - a.n_heads) % nk;
 
@@ -402,6 +403,8 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
         put_head(a, to, type, x, at, i, first * cosine[j] - second * sine[j]);
         put_head(a, to, type, x, at, i + half, second * cosine[j] + first * sine[j]);
     }
+    for (int i = dim + (int)threadIdx.x; PART && to && i < a.c.head_dim; i += HEAD_THREADS)
+        put_head(a, to, type, x, at, i, 0);
     if (is_q || !cache_is_coded(type)) return; /* the whole block */
     turn_head(x, dim, false);
     encode_head(type, cache_vec(a.c, is_v, a.layer, head, a.lane[row], a.slot[row]), x, dim);
@@ -409,7 +412,8 @@ static __global__ void __launch_bounds__(HEAD_THREADS) heads_kernel(cuda_heads_a
 
 /* The same for many rows. A block has a row, a warp a head at a time, of which it loads the next one before it works
  * on this one; the angles are computed once. The sum over a head is that of block_sum: quads 0 to 31 and 64 to 95 of
- * a head are those of its first warp. QUADS: of a lane. IN_LANES: both elements of a pair belong to the same lane. */
+ * a head are those of its first warp. QUADS: of a lane. IN_LANES: both elements of a pair belong to the same lane.
+ * PART: as above. */
 enum { HEADS_MANY_ROWS = 65, HEADS_WARPS = 8 };
 
 /* Stores four elements of a head. */
@@ -459,7 +463,7 @@ struct row_head {
 
     __device__ inline row_head(const cuda_heads_args &a, int row, int h, int32_t lane, int32_t slot, int32_t page)
     {
-        int nk = a.c.n_kv_heads, dim = a.c.head_dim, head = h < a.n_heads ? h : (h - a.n_heads) % nk;
+        int nk = a.c.n_kv_heads, dim = a.c.row_dim, head = h < a.n_heads ? h : (h - a.n_heads) % nk;
         is_q = h < a.n_heads, is_v = h >= a.n_heads + nk;
         size_t n = (size_t)row * (is_q ? a.n_heads : nk) + head;
         from     = is_q ? a.q_in + n * a.q_stride : (is_v && !a.k_as_v ? a.v : a.k) + n * dim;
@@ -475,12 +479,12 @@ struct row_head {
     }
 };
 
-template <int QUADS, bool IN_LANES>
+template <int QUADS, bool IN_LANES, bool PART = false>
 static __global__ void __launch_bounds__(HEADS_WARPS *WARP) heads_of_row_kernel(cuda_heads_args a)
 {
     alignas(16) __shared__ float sine[OPS_MAX_HEAD_DIM / 2], cosine[OPS_MAX_HEAD_DIM / 2];
     alignas(16) __shared__ float x[IN_LANES ? 1 : HEADS_WARPS][IN_LANES ? 4 : 128 * QUADS];
-    int               row = blockIdx.x, dim = a.c.head_dim, half = a.rope.n_dims / 2, warp = threadIdx.x / WARP;
+    int               row = blockIdx.x, dim = a.c.row_dim, half = a.rope.n_dims / 2, warp = threadIdx.x / WARP;
     int               all = a.n_heads + (a.k ? 2 * a.c.n_kv_heads : 0);
     lane_quads<QUADS> r, next, by_q, by_k = {};
     by_q.load(a.w_q, dim);
@@ -507,6 +511,9 @@ static __global__ void __launch_bounds__(HEADS_WARPS *WARP) heads_of_row_kernel(
             }
         }
         if (!head.to) continue; /* the whole warp */
+        if (PART && !head.is_q)
+            for (int i = dim + r.at(0); i < a.c.head_dim; i += 4 * WARP)
+                put_quad(head.to, head.is_f32, i, make_float4(0, 0, 0, 0));
         if (head.is_v) {
 #pragma unroll
             for (int j = 0; j < QUADS; j++)
@@ -534,18 +541,25 @@ static __global__ void __launch_bounds__(HEADS_WARPS *WARP) heads_of_row_kernel(
 static bool heads_by_quads(const cuda_heads_args *a)
 {
     uintptr_t all = (uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->v | (uintptr_t)a->w_q | (uintptr_t)a->w_k;
-    return (all | (uintptr_t)a->q_in) % 16 == 0 && a->q_stride % 4 == 0 && a->c.head_dim % 8 == 0 &&
-           a->c.head_dim <= 512 && a->rope.n_dims % 8 == 0;
+    return (all | (uintptr_t)a->q_in) % 16 == 0 && a->q_stride % 4 == 0 && a->c.row_dim % 8 == 0 &&
+           a->c.row_dim <= 512 && a->rope.n_dims % 8 == 0;
 }
 
 extern "C" cudaError_t cuda_heads(cudaStream_t s, const cuda_heads_args *a, int n_rows)
 {
     dim3 grid((unsigned)(a->n_heads + (a->k ? 2 * a->c.n_kv_heads : 0)), (unsigned)n_rows);
-    int  dim = a->c.head_dim;
-#define MANY(QUADS, IN_LANES)                                                                                          \
-    LAUNCH_EARLY((heads_of_row_kernel<QUADS, IN_LANES>), (unsigned)n_rows, HEADS_WARPS *WARP, 0, s, *a)
-    if (n_rows < HEADS_MANY_ROWS || !heads_by_quads(a) || a->c.scale_bytes || a->c.v_scale_bytes)
-        LAUNCH_EARLY(heads_kernel, grid, HEAD_THREADS, 0, s, *a);
+    int  dim  = a->c.row_dim;
+    bool part = dim < a->c.head_dim;
+#define MANY(...) LAUNCH_EARLY((heads_of_row_kernel<__VA_ARGS__>), (unsigned)n_rows, HEADS_WARPS *WARP, 0, s, *a)
+    if (n_rows < HEADS_MANY_ROWS || !heads_by_quads(a) || a->c.scale_bytes || a->c.v_scale_bytes) {
+        if (part)
+            LAUNCH_EARLY(heads_kernel<true>, grid, HEAD_THREADS, 0, s, *a);
+        else
+            LAUNCH_EARLY(heads_kernel<false>, grid, HEAD_THREADS, 0, s, *a);
+    } else if (part && dim <= 256)
+        MANY(2, false, true);
+    else if (part)
+        MANY(4, false, true);
     else if (dim == 256 && a->rope.n_dims == dim)
         MANY(2, true);
     else if (dim == 512 && a->rope.n_dims == dim)

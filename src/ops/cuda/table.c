@@ -623,7 +623,7 @@ static void op_heads(queue *q, const head_rows *h, const step_rows *rows)
 {
     cuda_heads_args a = {.q           = h->q.p,
                          .q_in        = h->q_in.p ? h->q_in.p : h->q.p,
-                         .q_stride    = h->q_in.p ? h->q_stride : h->c->head_dim,
+                         .q_stride    = h->q_in.p ? h->q_stride : kv_row_dim(h->c),
                          .k           = h->k.p,
                          .v           = h->v.p,
                          .w_q         = h->w_q.p,
@@ -640,8 +640,8 @@ static void op_heads(queue *q, const head_rows *h, const step_rows *rows)
                          .k_as_v      = h->k_as_v,
                          .settled     = rows->settled,
                          .eps         = h->eps};
-    assert(h->c->head_dim <= OPS_MAX_HEAD_DIM && h->rope.n_dims % 2 == 0 && h->rope.n_dims <= h->c->head_dim);
-    wrote_f32(q, h->q, rows->n_rows, h->n_heads * h->c->head_dim);
+    assert(h->c->head_dim <= OPS_MAX_HEAD_DIM && h->rope.n_dims % 2 == 0 && h->rope.n_dims <= kv_row_dim(h->c));
+    wrote_f32(q, h->q, rows->n_rows, h->n_heads * kv_row_dim(h->c));
     if (rows->n_rows < 1) return;
     note_status(q, "heads", cuda_heads(on(q), &a, rows->n_rows));
     if (a.k) summarise(q, &a.c, h->layer, rows);
@@ -962,11 +962,11 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
                                   .chain_sees = rows->chain_sees,
                                   .few_lanes  = rows->few_lanes};
     bool                turn_q = cache_has_scales(c->types.k), turn_y = cache_has_scales(c->types.v);
-    int                 heads = rows->n_rows * n_heads;
+    int                 heads = rows->n_rows * n_heads, width = n_heads * kv_row_dim(c);
     assert(n_heads % c->n_kv_heads == 0 && c->head_dim <= OPS_MAX_HEAD_DIM && (!turn_q || y.p != q_rows.p) &&
            (!c->sparse.drop || window == 0));
     if (rows->n_rows < 1) return;
-    wrote_f32(q, y, rows->n_rows, n_heads * c->head_dim);
+    wrote_f32(q, y, rows->n_rows, width);
     plan_sparse(q, &a, c);
     cuda_attention_args m = a;
     m.partial             = q->partial;
@@ -977,7 +977,7 @@ static void op_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_clas
         note_status(q, "attention", cuda_turn_heads(on(q), y.p, q_rows.p, heads, c->head_dim, false));
         a.q = m.q = y.p;
     }
-    if (mma) m.to = room_for_x(q, y, rows->n_rows, n_heads * c->head_dim, is_wide(q, rows->n_rows));
+    if (mma && width % TILE_IN == 0) m.to = room_for_x(q, y, rows->n_rows, width, is_wide(q, rows->n_rows));
     note_status(q, "attention", mma ? cuda_attention_mma(on(q), &m, PARTIAL_BYTES) : attend_plain(q, &a));
     if (turn_y && !mma) note_status(q, "attention", cuda_turn_heads(on(q), y.p, y.p, heads, c->head_dim, true));
 }
@@ -1125,10 +1125,13 @@ static void op_pair_logits(queue *q, const pair_rows *c, int n_rows)
     if (n_rows > 0) note_status(q, "pair_logits", cuda_pair_logits(on(q), c, n_rows));
 }
 
+static const int f16_heads[] = {64, 128, 256, 512, 0}; /* as cuda_attention_plan requires */
+
 const ops cuda_table = {
     .name           = "cuda",
     .kv_scales      = true,
     .kv_sparse      = true,
+    .f16_heads      = f16_heads,
     .runs_later     = true,
     .default_rows   = STEP_ROWS,
     .alloc          = op_alloc,

@@ -43,7 +43,7 @@ static double score(const view *v, const float *q, int32_t p, float scale)
     float  k[OPS_MAX_HEAD_DIM];
     double sum = 0;
     read_stored(v, KV_K, p, k);
-    for (int i = 0; i < v->c->head_dim; i++) sum += (double)q[i] * k[i];
+    for (int i = 0; i < kv_row_dim(v->c); i++) sum += (double)q[i] * k[i];
     return scale * sum;
 }
 
@@ -60,15 +60,15 @@ static void attend(float *y, const float *q, const view *v, float scale)
         double w = exp(score(v, q, p, scale) - max);
         read_stored(v, KV_V, p, value);
         total += w;
-        for (int i = 0; i < v->c->head_dim; i++) out[i] += w * value[i];
+        for (int i = 0; i < kv_row_dim(v->c); i++) out[i] += w * value[i];
     }
-    for (int i = 0; i < v->c->head_dim; i++) y[i] = v->first <= v->last ? (float)(out[i] / total) : 0;
+    for (int i = 0; i < kv_row_dim(v->c); i++) y[i] = v->first <= v->last ? (float)(out[i] / total) : 0;
 }
 
 /* Copies a query to the basis of the stored keys. */
 static void copy_query(float *to, const float *q, const kv_class *c)
 {
-    memcpy(to, q, (size_t)c->head_dim * sizeof *q);
+    memcpy(to, q, (size_t)kv_row_dim(c) * sizeof *q);
     if (cache_has_scales(c->types.k)) cache_rotate(to, c->head_dim);
 }
 
@@ -117,7 +117,7 @@ static void choose_pages(uint16_t *kept, const float *q, const view *v, float sc
 static void attend_group(float *y, const float *q_rows, int n_heads, view v, float scale)
 {
     uint16_t kept[MAX_PAGES / 16] = {0};
-    size_t   dim                  = (size_t)v.c->head_dim;
+    size_t   dim                  = (size_t)kv_row_dim(v.c);
     v.kept                        = kept;
     assert(v.far <= MAX_PAGES);
     for (int h = 0; h < n_heads && v.far; h++) choose_pages(kept, q_rows + (size_t)h * dim, &v, scale);
@@ -143,7 +143,7 @@ void ref_attention(queue *q, dev y, dev q_rows, int n_heads, const kv_class *c, 
                              .first   = first,
                              .last    = last[r],
                              .far     = sparse_far_pages(&c->sparse, pos[r])};
-            size_t  at    = ((size_t)r * (size_t)n_heads + (size_t)(h * group)) * (size_t)c->head_dim;
+            size_t  at    = ((size_t)r * (size_t)n_heads + (size_t)(h * group)) * (size_t)kv_row_dim(c);
             attend_group((float *)y.p + at, (const float *)q_rows.p + at, group, v, scale);
         }
 }

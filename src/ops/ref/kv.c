@@ -2,6 +2,7 @@
 #include "ops/ref/table.h"
 
 #include <assert.h>
+#include <string.h>
 
 ref_head ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t lane, int32_t slot)
 {
@@ -21,6 +22,14 @@ ref_head ref_kv_at(const kv_class *c, int layer, int k_or_v, int head, int32_t l
 void ref_kv_read(ref_head h, float *y) { cache_decode(h.type, h.plane, h.at, y, h.head_dim); }
 
 static void store_head(ref_head h, const float *x) { cache_encode(h.type, h.plane, h.at, x, h.head_dim); }
+
+/* Stores a head of a row; the elements from n on are zero. */
+static void store_row(ref_head h, const float *x, size_t n)
+{
+    float whole[OPS_MAX_HEAD_DIM] = {0};
+    memcpy(whole, x, n * sizeof *x);
+    store_head(h, whole);
+}
 
 /* Writes the smallest and the largest value of each channel of the 16 keys of a head, as f16. */
 static void summarise_head(uint16_t *to, ref_head h)
@@ -58,11 +67,12 @@ void ref_kv_store(queue *q, const kv_class *c, int layer, const step_rows *rows,
 {
     (void)q;
     const int32_t *lane = rows->lane.p, *slot = rows->slot.p;
+    size_t         dim = (size_t)kv_row_dim(c);
     for (int r = 0; r < rows->n_rows; r++)
         for (int h = 0; h < c->n_kv_heads; h++) {
-            size_t at = ((size_t)r * (size_t)c->n_kv_heads + (size_t)h) * (size_t)c->head_dim;
-            store_head(ref_kv_at(c, layer, KV_K, h, lane[r], slot[r]), (const float *)k.p + at);
-            store_head(ref_kv_at(c, layer, KV_V, h, lane[r], slot[r]), (const float *)v.p + at);
+            size_t at = ((size_t)r * (size_t)c->n_kv_heads + (size_t)h) * dim;
+            store_row(ref_kv_at(c, layer, KV_K, h, lane[r], slot[r]), (const float *)k.p + at, dim);
+            store_row(ref_kv_at(c, layer, KV_V, h, lane[r], slot[r]), (const float *)v.p + at, dim);
         }
     for (int r = 0; r < rows->n_rows; r++) summarise_page(c, layer, lane[r], slot[r]);
 }

@@ -121,13 +121,14 @@ enum { PAST = 230, CHAIN = 70, SECOND = 20 }; /* positions before the step, rows
 
 typedef struct {
     int  head_dim, n_heads, window;
-    int  ahead; /* positions that rows see beyond their own, as in an image */
-    bool odd;   /* some V is an infinity */
+    int  ahead;   /* positions that rows see beyond their own, as in an image */
+    bool odd;     /* some V is an infinity */
+    int  row_dim; /* elements of a head in rows; 0: head_dim */
 } prompt_shape;
 
 static void store_rows(rig *g, kv_class *c, const step_rows *rows, bool odd)
 {
-    size_t n = (size_t)(c->n_kv_heads * c->head_dim), all = (size_t)rows->n_rows * n;
+    size_t n = (size_t)(c->n_kv_heads * kv_row_dim(c)), all = (size_t)rows->n_rows * n;
     float *v = rig_randn(g, all);
     if (odd) v[all - 3 * n + 1] = INFINITY; /* only the last rows see it */
     OP(g, kv_store, c, 0, rows, rig_put_randn(g, all), rig_put_f32(g, v, all));
@@ -137,7 +138,7 @@ static void store_rows(rig *g, kv_class *c, const step_rows *rows, bool odd)
 static void prompt_in_pieces(rig *g, const prompt_shape *s)
 {
     enum { KV = 1, ROWS = CHAIN + SECOND };
-    size_t   Q = (size_t)(s->n_heads * s->head_dim);
+    size_t   Q = (size_t)(s->n_heads * (s->row_dim ? s->row_dim : s->head_dim));
     kv_class c = rig_kv(g, cache_types_both(CACHE_F16), 1, KV, s->head_dim, 2, PAST + ROWS);
     int32_t  pos[ROWS], lane[ROWS], slot[ROWS], parent[ROWS], root[ROWS], last[ROWS];
     for (int i = 0; i < ROWS; i++) {
@@ -157,6 +158,7 @@ static void prompt_in_pieces(rig *g, const prompt_shape *s)
                       .chain_from = 3,
                       .chain_to   = ROWS,
                       .chain_end  = PAST + CHAIN};
+    c.row_dim      = s->row_dim;
     step_rows past = rig_chain(g, 0, 0, PAST);
     dev       q = rig_put_randn(g, ROWS * Q), y = rig_new(g, ROWS * Q * sizeof(float));
     store_rows(g, &c, &past, false);
@@ -180,9 +182,9 @@ static void prompt_in_pieces(rig *g, const prompt_shape *s)
 
 static void prompts_in_pieces(rig *g)
 {
-    static const prompt_shape s[] = {{64, 2, 0, 0, false},  {64, 3, 100, 0, false}, {128, 2, 0, 5, false},
-                                     {64, 16, 30, 0, true}, {256, 2, 0, 0, false},  {256, 1, 90, 40, true},
-                                     {512, 2, 0, 0, false}};
+    static const prompt_shape s[] = {{64, 2, 0, 0, false, 0},  {64, 3, 100, 0, false, 0},  {128, 2, 0, 5, false, 0},
+                                     {64, 16, 30, 0, true, 0}, {256, 2, 0, 0, false, 0},   {256, 1, 90, 40, true, 0},
+                                     {512, 2, 0, 0, false, 0}, {128, 2, 0, 90, false, 72}, {128, 3, 50, 0, true, 72}};
     reserve_rows(g, 200);
     for (size_t i = 0; i < COUNT(s); i++) prompt_in_pieces(g, &s[i]);
 }
@@ -246,6 +248,7 @@ TEST(norms_of_many_rows_equal_each_alone) { rig_each(t, all_norms_in_pieces); }
 typedef struct {
     int  dim, n_heads, n_kv_heads, n_rotated;
     bool stores, norm_v, k_as_v;
+    int  stored_dim; /* of the cache; 0: dim */
 } head_shape;
 
 /* The rotated queries, and what attention of the last row finds in the cache. All rows together have their queries
@@ -267,8 +270,10 @@ static void heads_in_pieces(rig *g, const head_shape *s)
                              .k_as_v  = s->k_as_v,
                              .eps     = 1e-6f};
     for (int together = 0; together < 2; together++) {
-        kv_class kv    = rig_kv(g, cache_types_both(CACHE_F16), 1, s->n_kv_heads, s->dim, 1, ROWS);
-        dev      all_k = rig_put_f32(g, k, ROWS * nk), all_v = rig_put_f32(g, v, ROWS * nk);
+        int      D  = s->stored_dim ? s->stored_dim : s->dim;
+        kv_class kv = rig_kv(g, cache_types_both(CACHE_F16), 1, s->n_kv_heads, D, 1, ROWS);
+        kv.row_dim  = s->dim;
+        dev all_k = rig_put_f32(g, k, ROWS * nk), all_v = rig_put_f32(g, v, ROWS * nk);
         q[together] = rig_put_f32(g, x, all);
         OP(g, copy_rows, apart, 2 * s->dim, q[together], s->dim, (dev){0}, ROWS * s->n_heads, s->dim);
         for (int r = 0, i = 0, n; r < ROWS; r += n, i++) {
@@ -294,10 +299,10 @@ static void heads_in_pieces(rig *g, const head_shape *s)
 
 static void all_heads_in_pieces(rig *g)
 {
-    static const head_shape s[] = {{256, 4, 2, 256, true, true, true},   {512, 9, 1, 512, true, true, false},
-                                   {512, 2, 1, 128, true, false, false}, {256, 2, 1, 64, true, true, false},
-                                   {64, 6, 2, 64, true, true, false},    {128, 2, 1, 98, true, true, false},
-                                   {256, 2, 1, 256, false, true, false}};
+    static const head_shape s[] = {{256, 4, 2, 256, true, true, true, 0},   {512, 9, 1, 512, true, true, false, 0},
+                                   {512, 2, 1, 128, true, false, false, 0}, {256, 2, 1, 64, true, true, false, 0},
+                                   {64, 6, 2, 64, true, true, false, 0},    {128, 2, 1, 98, true, true, false, 0},
+                                   {256, 2, 1, 256, false, true, false, 0}, {72, 2, 2, 72, true, true, false, 128}};
     reserve_rows(g, 200);
     for (size_t i = 0; i < COUNT(s); i++) heads_in_pieces(g, &s[i]);
 }
