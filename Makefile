@@ -329,7 +329,7 @@ check-exports: $(STATIC) $(SHARED) $(BUILD)/tandem
 
 # The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
 EMU_TESTS := matmul joined attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
-             scatter logits block_conv buffers queue graph profile weights backend model_golden_dense delta_ qwen_mtp qwen_dflash model_golden_qwen encoder_ops vision_golden_merged vision_golden_without_tower
+             scatter logits block_conv buffers queue graph profile weights backend model_golden_dense delta_ qwen_mtp qwen_dflash model_golden_qwen encoder_ops vision_golden_merged vision_golden_without_tower vision_pictures
 GPU := CUDA=1 BUILD=build/gpu OPT=-O2 SSL_LIBS='-l:libssl.a -l:libcrypto.a' \
        MEDIA_LIBS='-l:libpng.a -l:libz.a -l:libjpeg.a -l:libwebpdemux.a -l:libwebp.a -l:libseccomp.a'
 GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem rows vision spec_exact)

@@ -3,6 +3,7 @@
 #include "base/num.h"
 
 #include <math.h>
+#include <string.h>
 
 #define MAX_SHAPE 200 /* PATCH_FIT_AREA: the longer side over the shorter one */
 
@@ -87,34 +88,35 @@ void patch_position(int *x, int *y, const patch_rule *r, int width, int i)
     *y = i / area / across * side + i % area / side;
 }
 
-static float *write_rows(float *out, const patch_rule *r, const picture *p, int x, int y)
+static void write_rows(uint8_t *out, const patch_rule *r, const picture *p, int x, int y)
 {
-    for (int row = 0; row < r->patch; row++) {
-        const uint8_t *from = p->rgb + ((size_t)(y + row) * (size_t)p->width + (size_t)x) * 3;
-        for (int i = 0; i < r->patch * 3; i++) *out++ = from[i] / 255.0f;
-    }
-    return out;
+    size_t n = (size_t)r->patch * 3;
+    for (int row = 0; row < r->patch; row++, out += n)
+        memcpy(out, p->rgb + ((size_t)(y + row) * (size_t)p->width + (size_t)x) * 3, n);
 }
 
-static float *write_planes(float *out, const patch_rule *r, const picture *const *frames, int x, int y)
+static void write_planes(uint8_t *out, const patch_rule *r, const picture *const *frames, int x, int y)
 {
-    for (int channel = 0; channel < 3; channel++)
-        for (int t = 0; t < r->frames; t++)
-            for (int row = 0; row < r->patch; row++) {
-                const picture *p    = frames[t];
-                const uint8_t *from = p->rgb + ((size_t)(y + row) * (size_t)p->width + (size_t)x) * 3 + channel;
-                for (int i = 0; i < r->patch; i++) *out++ = (from[i * 3] / 255.0f - 0.5f) / 0.5f;
-            }
-    return out;
+    size_t plane = (size_t)r->patch * (size_t)r->patch, step = (size_t)r->frames * plane; /* between channels */
+    for (int t = 0; t < r->frames; t++)
+        for (int row = 0; row < r->patch; row++) {
+            const picture *p    = frames[t];
+            const uint8_t *from = p->rgb + ((size_t)(y + row) * (size_t)p->width + (size_t)x) * 3;
+            uint8_t       *to   = out + (size_t)t * plane + (size_t)row * (size_t)r->patch;
+            for (int i = 0; i < r->patch; i++)
+                for (size_t channel = 0; channel < 3; channel++) to[channel * step + (size_t)i] = *from++;
+        }
 }
 
-void patch_write(float *out, const patch_rule *r, const picture *const *frames)
+void patch_write(uint8_t *out, const patch_rule *r, const picture *const *frames, int x, int y)
 {
-    int n = patch_count(r, frames[0]->width, frames[0]->height);
-    for (int i = 0; i < n; i++) {
-        int x, y;
-        patch_position(&x, &y, r, frames[0]->width, i);
-        out = r->order == PATCH_ORDER_ROWS ? write_rows(out, r, frames[0], x * r->patch, y * r->patch)
-                                           : write_planes(out, r, frames, x * r->patch, y * r->patch);
-    }
+    if (r->order == PATCH_ORDER_ROWS)
+        write_rows(out, r, frames[0], x * r->patch, y * r->patch);
+    else
+        write_planes(out, r, frames, x * r->patch, y * r->patch);
+}
+
+float patch_value(const patch_rule *r, uint8_t byte)
+{
+    return r->order == PATCH_ORDER_ROWS ? byte / 255.0f : (byte / 255.0f - 0.5f) / 0.5f;
 }

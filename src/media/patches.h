@@ -1,6 +1,6 @@
 /* media/patches.h - sizes and patches: what a vision encoder reads of a picture.
  *
- *      picture -> patch_target_size -> picture_resize -> patch_write -> floats of the encoder
+ *      picture -> patch_target_size -> picture_resize -> patch_write -> bytes -> patch_value -> numbers of the encoder
  *
  * A picture is cut into square patches. Square groups of patches, called cells here, become one soft token (a row of
  * the text model's input) each. A video is a sequence of steps; a step has `frames` pictures of one size, which share
@@ -53,7 +53,9 @@ static inline int patch_steps(const patch_rule *r, int n_frames) { return (n_fra
 
 /* Sets the column and row, in patches, of patch i of a step whose pictures are `width` wide. */
 void patch_position(int *x, int *y, const patch_rule *r, int width, int i);
-/* Writes the patches of one step, patch_count * patch_values floats. frames[0 .. r->frames) have one size; a still
+/* Writes the patch at column x and row y of one step, patch_values bytes. frames[0 .. r->frames) have one size; a still
  * picture is given for all of them. */
-void patch_write(float *out, const patch_rule *r, const picture *const *frames);
+void patch_write(uint8_t *out, const patch_rule *r, const picture *const *frames, int x, int y);
+/* Returns the number that the encoder reads for a byte of a patch. */
+float patch_value(const patch_rule *r, uint8_t byte);
 #endif

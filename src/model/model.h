@@ -136,7 +136,7 @@ struct target {
     const media_rules  *media;         /* pictures that the model accepts; NULL: text only; as the next five */
     vision             *vision;        /* their encoder */
     const char         *media_stamp; /* identifies a file of the encoder in addition to the model's files; NULL: none */
-    size_t              media_bytes; /* memory that its weights will take; loaded with the first picture */
+    size_t              media_bytes; /* about the memory that it takes from the first picture on */
     bool                sees_ahead;  /* in sliding layers a row of a span sees all rows of the span */
     bool                sections;    /* rows have section positions (step.section) */
     sample_params       defaults;    /* sampling defaults of the model's files; else those of the family */

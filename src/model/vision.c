@@ -55,8 +55,8 @@ static bool read_config(vision *v, const target *t, const checkpoint *text, cons
         fingerprint_checkpoint(projector, fingerprint);
         fingerprint_stamp(projector, fingerprint, v->stamp);
     }
-    v->bytes = tensor_bytes(projector ? projector : text, projector);
-    v->o     = t->o;
+    v->file_bytes = tensor_bytes(projector ? projector : text, projector);
+    v->o          = t->o;
     return true;
 }
 
@@ -109,25 +109,20 @@ bool vision_open(vision **out, const target *t, const checkpoint *text, const ch
 /* --- memory for a picture ---------------------------------------------------------------------------*/
 static void free_picture(vision *v)
 {
-    dev all[] = {v->z, v->rows, v->kv.pool, v->kv.table};
+    dev all[] = {v->z, v->rows, v->bytes, v->kv.pool, v->kv.table};
     for (size_t i = 0; i < COUNT(all); i++)
         if (all[i].p) v->o->free(v->o, all[i]);
     mem_free(v->host);
-    v->z = v->rows = v->kv.pool = v->kv.table = (dev){0};
-    v->host                                   = NULL;
-    v->max_patches                            = 0;
+    v->z = v->rows = v->bytes = v->kv.pool = v->kv.table = (dev){0};
+    v->host                                              = NULL;
+    v->max_patches                                       = 0;
 }
 
 void vision_close(vision *v)
 {
     if (!v) return;
     free_picture(v);
-    owned_free(&v->own);
-    if (v->q) v->o->queue_free(v->q);
-    mem_free(v->table.data);
-    mem_free(v->std_bias);
-    mem_free(v->std_scale);
-    mem_free(v->layers);
+    vision_unload(v);
     mem_free(v);
 }
 
@@ -149,18 +144,35 @@ static bool take_pages(vision *v, size_t n_pages, err *e)
     return ok;
 }
 
-/* Makes room for a picture of n patches with `values` numbers each. */
+/* Describes K and V of a layer, in the form that the backend attends to fastest: f16 in pages whose heads are padded to
+ * a size that it prefers, if it has a preference, else f32. */
+static kv_class kv_of(const vision *v)
+{
+    int         d    = v->c.head_dim;
+    const int  *size = v->o->f16_heads;
+    cache_types f32 = {CACHE_F32, CACHE_F32}, f16 = {CACHE_F16, CACHE_F16};
+    while (size && *size && *size < d) size++;
+    bool has_size = size && *size;
+    return (kv_class){.n_layers   = 1,
+                      .n_kv_heads = v->c.n_heads,
+                      .head_dim   = has_size ? *size : d,
+                      .row_dim    = d,
+                      .types      = has_size ? f16 : f32};
+}
+
+/* Makes room for a picture of n patches with `values` bytes each. */
 static bool take_picture(vision *v, int n, int values, err *e)
 {
-    size_t P = (size_t)n, W = (size_t)v->c.width, wide = (size_t)values > W ? (size_t)values : W;
+    size_t P = (size_t)n, bytes = P * (size_t)values;
     if (n <= v->max_patches) return true;
     free_picture(v);
-    v->kv = (kv_class){
-        .n_layers = 1, .n_kv_heads = v->c.n_heads, .head_dim = v->c.head_dim, .types = {CACHE_F32, CACHE_F32}};
-    bool ok = (v->host = mem_try_n(P * wide, sizeof(float))) || err_set(e, ERR_UNAVAILABLE, "no memory for a picture");
+    v->kv   = kv_of(v);
+    bool ok = ((v->host = mem_try(bytes)) || err_set(e, ERR_UNAVAILABLE, "no memory for a picture")) &&
+              v->o->alloc(v->o, &v->bytes, bytes, e) &&
+              v->o->alloc(v->o, &v->rows, P * ROW_ARRAYS * sizeof(int32_t), e);
     if (v->c.kind != VISION_DIRECT)
-        ok = ok && v->o->alloc(v->o, &v->z, P * W * sizeof(float), e) &&
-             v->o->alloc(v->o, &v->rows, P * 8 * sizeof(int32_t), e) && take_pages(v, (P + KV_PAGE - 1) / KV_PAGE, e);
+        ok = ok && v->o->alloc(v->o, &v->z, P * (size_t)v->c.width * sizeof(float), e) &&
+             take_pages(v, (P + KV_PAGE - 1) / KV_PAGE, e);
     if (!ok)
         free_picture(v);
     else
@@ -169,24 +181,6 @@ static bool take_picture(vision *v, int n, int values, err *e)
 }
 
 /* --- positions ----------------------------------------------------------------------------------------*/
-static void table_row(const vision *v, int row, float *out)
-{
-    quant_dequantise(v->table.type, v->table.data + (size_t)row * v->table.row_bytes, out, (size_t)v->c.width);
-}
-
-/* Adds the embeddings of the column x and the row y. */
-static bool put_axes(const vision *v, int x, int y, float *out, float *scratch, err *e)
-{
-    int n = v->c.n_pos;
-    if (x >= n || y >= n)
-        return err_set(e, ERR_INPUT, "the picture has %d patches on a side, and the encoder accepts %d",
-                       (x > y ? x : y) + 1, n);
-    table_row(v, v->table.pairs ? 2 * x : x, out);
-    table_row(v, v->table.pairs ? 2 * y + 1 : n + y, scratch);
-    for (int i = 0; i < v->c.width; i++) out[i] += scratch[i];
-    return true;
-}
-
 /* Where one of `of` patches lies on a table of `side` entries: the entry below and the share of the next one. */
 static double along_table(int at, int of, int side, int *below)
 {
@@ -196,92 +190,85 @@ static double along_table(int at, int of, int side, int *below)
 }
 
 /* Mixes four entries of a square table. */
-static void put_bilinear(const vision *v, int x, int y, int cols, int rows, float *out, float *scratch)
+static void mix_bilinear(const vision *v, int x, int y, int cols, int rows, int32_t *row, float *factor)
 {
     int    side = (int)lround(sqrt(v->c.n_pos)), x0, y0;
     double fx = along_table(x, cols, side, &x0), fy = along_table(y, rows, side, &y0);
     int    x1 = x0 + 1 < side ? x0 + 1 : x0, y1 = y0 + 1 < side ? y0 + 1 : y0;
-    int    at[4]   = {y0 * side + x0, y0 * side + x1, y1 * side + x0, y1 * side + x1};
-    double part[4] = {(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx};
-    for (int k = 0; k < 4; k++) {
-        table_row(v, at[k], scratch);
-        for (int i = 0; i < v->c.width; i++) out[i] = (float)((k ? out[i] : 0) + part[k] * scratch[i]);
-    }
+    int    at[VISION_MIXED]   = {y0 * side + x0, y0 * side + x1, y1 * side + x0, y1 * side + x1};
+    double part[VISION_MIXED] = {(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx};
+    for (int k = 0; k < VISION_MIXED; k++) row[k] = at[k], factor[k] = (float)part[k];
 }
 
-static bool put_positions(const vision *v, const patch_rule *r, const media_span *s, float *pos, err *e)
+/* Adds the entries of the column x and the row y. */
+static bool mix_axes(const vision *v, int x, int y, int32_t *row, float *factor, err *e)
 {
-    int    n = patch_count(r, s->width, s->height), cols = s->width / r->patch, rows = s->height / r->patch, x, y;
-    size_t W       = (size_t)v->c.width;
-    float *scratch = xnew_n(float, W);
-    bool   ok      = true;
-    for (int i = 0; ok && i < n; i++) {
-        patch_position(&x, &y, r, s->width, i);
-        if (v->c.kind == VISION_MERGED)
-            put_bilinear(v, x, y, cols, rows, pos + (size_t)i * W, scratch);
-        else
-            ok = put_axes(v, x, y, pos + (size_t)i * W, scratch, e);
-    }
-    mem_free(scratch);
-    return ok;
-}
-
-/* Uploads the rows of attention: every patch sees all patches. Sections are (column, row), or (row, column). */
-static bool put_rows(const vision *v, const patch_rule *r, const media_span *s, err *e)
-{
-    size_t   P    = (size_t)patch_count(r, s->width, s->height);
-    int32_t *rows = mem_try_n(P, 8 * sizeof *rows);
-    int      x, y;
-    if (!rows) return err_set(e, ERR_UNAVAILABLE, "no memory for a picture");
-    for (size_t i = 0; i < P; i++) {
-        int32_t *section = rows + 5 * P + 3 * i;
-        patch_position(&x, &y, r, s->width, (int)i);
-        rows[i]         = (int32_t)i;
-        rows[P + i]     = 0;
-        rows[2 * P + i] = -1;
-        rows[3 * P + i] = (int32_t)P;
-        rows[4 * P + i] = (int32_t)P - 1;
-        section[0]      = v->c.kind == VISION_MERGED ? y : x;
-        section[1]      = v->c.kind == VISION_MERGED ? x : y;
-        section[2]      = 0;
-    }
-    v->o->upload(v->q, v->rows, rows, P * 8 * sizeof *rows);
-    mem_free(rows);
+    int n = v->c.n_pos;
+    if (x >= n || y >= n)
+        return err_set(e, ERR_INPUT, "the picture has %d patches on a side, and the encoder accepts %d",
+                       (x > y ? x : y) + 1, n);
+    row[0]    = v->table.pairs ? 2 * x : x;
+    row[1]    = v->table.pairs ? 2 * y + 1 : n + y;
+    factor[0] = factor[1] = 1;
     return true;
 }
 
+/* Returns the rule by which patches are ordered: cell by cell. */
+static patch_rule ordered(const patch_rule *r)
+{
+    patch_rule by_cell = *r;
+    by_cell.order      = PATCH_ORDER_CELLS;
+    return by_cell;
+}
+
+/* Uploads the arrays of rows: every patch sees all patches. Sections are (column, row), or (row, column). */
+static bool put_rows(const vision *v, const patch_rule *rule, const media_span *s, err *e)
+{
+    patch_rule r = ordered(rule);
+    size_t     P = (size_t)patch_count(&r, s->width, s->height), n_mixed = (size_t)vision_mixed(v);
+    int32_t   *rows = mem_try_n(P, ROW_ARRAYS * sizeof *rows);
+    float     *factor;
+    int        cols = s->width / r.patch, lines = s->height / r.patch, x, y;
+    bool       ok = rows || err_set(e, ERR_UNAVAILABLE, "no memory for a picture");
+    for (size_t i = 0; ok && i < P; i++) {
+        int32_t *section = rows + ROW_SECTION * P + ROPE_SECTIONS * i, *mix = rows + ROW_MIX * P + n_mixed * i;
+        factor = (float *)(void *)(rows + ROW_FACTOR * P) + n_mixed * i;
+        patch_position(&x, &y, &r, s->width, (int)i);
+        rows[ROW_POS * P + i]    = (int32_t)i;
+        rows[ROW_LANE * P + i]   = 0;
+        rows[ROW_PARENT * P + i] = -1;
+        rows[ROW_ROOT * P + i]   = (int32_t)P;
+        rows[ROW_LAST * P + i]   = (int32_t)P - 1;
+        section[0]               = v->c.kind == VISION_MERGED ? y : x;
+        section[1]               = v->c.kind == VISION_MERGED ? x : y;
+        section[2]               = 0;
+        if (v->c.kind == VISION_MERGED)
+            mix_bilinear(v, x, y, cols, lines, mix, factor);
+        else
+            ok = mix_axes(v, x, y, mix, factor, e);
+    }
+    if (ok) v->o->upload(v->q, v->rows, rows, P * ROW_ARRAYS * sizeof *rows);
+    mem_free(rows);
+    return ok;
+}
+
 /* --- patches ------------------------------------------------------------------------------------------*/
-/* Reorders a patch from (row, column, channel) to (channel, row, column). */
-static void make_planar(float *p, int side, float *scratch)
-{
-    int n = side * side;
-    for (int c = 0; c < 3; c++)
-        for (int i = 0; i < n; i++) scratch[c * n + i] = p[i * 3 + c];
-    memcpy(p, scratch, 3 * (size_t)n * sizeof *p);
-}
-
-/* Reorders a patch from (channel, frame, row, column) to (frame, channel, row, column). */
-static void split_frames(float *p, int side, float *scratch)
-{
-    size_t n = (size_t)(side * side);
-    for (size_t c = 0; c < 3; c++)
-        for (size_t f = 0; f < 2; f++) memcpy(scratch + (f * 3 + c) * n, p + (c * 2 + f) * n, n * sizeof *p);
-    memcpy(p, scratch, 6 * n * sizeof *p);
-}
-
-/* Writes the patches to v->host in the order of the file's matrix, with the values that the encoder reads. */
+/* Uploads the patches in the order of the file's matrix: in GGUF files planes of colors, frame by frame. */
 static void put_patches(vision *v, const patch_rule *r, const media_span *s)
 {
     const picture *frames[MEDIA_STEP_FRAMES];
-    size_t         P = (size_t)patch_count(r, s->width, s->height), values = (size_t)patch_values(r);
-    float         *scratch = xnew_n(float, values);
+    int            P = patch_count(r, s->width, s->height), n_parts = vision_parts(v), x, y;
+    patch_rule     by_cell = ordered(r), part = *r;
+    uint8_t       *to = v->host;
+    if (v->gguf) part.order = PATCH_ORDER_CELLS;
+    part.frames = r->frames / n_parts;
     for (int i = 0; i < MEDIA_STEP_FRAMES; i++) frames[i] = &s->frames[s->frames[i].rgb ? i : 0];
-    patch_write(v->host, r, frames);
-    for (size_t i = 0; v->gguf && i < P; i++)
-        (r->frames == 1 ? make_planar : split_frames)(v->host + i * values, r->patch, scratch);
-    if (v->c.kind == VISION_POOLED)
-        for (size_t i = 0; i < P * values; i++) v->host[i] = 2 * v->host[i] - 1;
-    mem_free(scratch);
+    for (int k = 0; k < n_parts; k++)
+        for (int i = 0; i < P; i++, to += patch_values(&part)) {
+            patch_position(&x, &y, &by_cell, s->width, i);
+            patch_write(to, &part, frames + k * part.frames, x, y);
+        }
+    v->o->upload(v->q, v->bytes, v->host, (size_t)(to - v->host));
 }
 
 /* --- encode -------------------------------------------------------------------------------------------*/
@@ -298,26 +285,12 @@ static bool check_span(const vision *v, const patch_rule *r, const media_span *s
 
 static bool run_picture(vision *v, const patch_rule *r, const media_span *s, float *out, err *e)
 {
-    int    n   = patch_count(r, s->width, s->height);
-    float *pos = mem_try_n((size_t)n, (size_t)v->c.width * sizeof *pos);
-    bool   ok  = pos || err_set(e, ERR_UNAVAILABLE, "no memory for a picture");
-    ok         = ok && take_picture(v, n, patch_values(r), e) && put_positions(v, r, s, pos, e) &&
-         (v->c.kind == VISION_DIRECT || put_rows(v, r, s, e));
-    if (ok) {
-        put_patches(v, r, s);
-        if (v->c.kind == VISION_DIRECT) {
-            vision_run_direct(v, n, pos, out);
-        } else {
-            vision_embed(v, n, pos);
-            if (v->c.kind == VISION_MERGED)
-                vision_run_merged(v, n, out);
-            else
-                vision_run_pooled(v, s->width / r->patch, s->height / r->patch, out);
-        }
-        ok = v->o->check(v->q, e);
-    }
-    mem_free(pos);
-    return ok;
+    int n = patch_count(r, s->width, s->height);
+    if (!take_picture(v, n, patch_values(r), e) || !put_rows(v, r, s, e)) return false;
+    put_patches(v, r, s);
+    vision_run(v, n, out);
+    v->o->sync(v->q);
+    return v->o->check(v->q, e);
 }
 
 bool vision_encode(vision *v, const media_span *s, float *out, err *e)
@@ -338,4 +311,4 @@ void vision_park(vision *v)
 
 const vision_config *vision_config_of(const vision *v) { return &v->c; }
 const char          *vision_stamp(const vision *v) { return v->stamp; }
-size_t               vision_bytes(const vision *v) { return v->bytes; }
+size_t vision_bytes(const vision *v) { return v->file_bytes + (v->o->runs_later ? (size_t)VISION_LATER_BYTES : 0); }

@@ -21,7 +21,7 @@ void vision_close(vision *v);    /* accepts NULL */
 const vision_config *vision_config_of(const vision *v);
 /* Returns fingerprint_stamp of the file of an encoder that is not in the model's own files, else "". */
 const char *vision_stamp(const vision *v);
-/* Returns the bytes of the encoder's weights in its file. */
+/* Returns about the memory that the encoder takes while it is loaded. */
 size_t vision_bytes(const vision *v);
 /* Writes the soft tokens of a span, [s->n][n_out] floats of host memory. Blocks until they are computed. Loads the
  * weights first if they are not. ERR_INPUT: the picture is too large for the encoder. */

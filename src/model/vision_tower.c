@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/vision_inside.h"
+#include "ops/joined.h"
 
 #include <assert.h>
 #include <math.h>
@@ -108,36 +109,28 @@ static bool load_norm(loader *ld, dev *w, dev *b, const char *hf, const char *in
            load_vector(ld, b, hf, in_gguf, layer, ".bias", n, e);
 }
 
-/* Copies a table of n_rows positions to the host. */
+/* Loads a table of n_rows positions. */
 static bool load_table(loader *ld, const char *hf, const char *in_gguf, int n_rows, err *e)
 {
-    vision       *v = ld->v;
     const tensor *t;
-    size_t        n = (size_t)n_rows * (size_t)v->c.width, row;
-    if (!require(ld, &t, hf, in_gguf, 0, "", e)) return false;
-    if (!quant_can_dequantise(t->type) || !quant_bytes(t->type, (size_t)v->c.width, &row) ||
-        (uint64_t)t->dim[0] * (uint64_t)t->dim[1] * (uint64_t)t->dim[2] * (uint64_t)t->dim[3] != n)
-        return err_set(e, ERR_FORMAT, "tensor '%.*s' does not have %d positions of %d numbers", STR_ARG(t->name),
-                       n_rows, v->c.width);
-    if (ld->b.dry) return true;
-    v->table = (vision_table){.type = t->type, .row_bytes = row, .data = mem_try((size_t)n_rows * row)};
-    if (!v->table.data) return err_set(e, ERR_UNAVAILABLE, "no memory for the table of positions");
-    memcpy(v->table.data, t->data, (size_t)n_rows * row);
-    return true;
+    return require(ld, &t, hf, in_gguf, 0, "", e) &&
+           bind_rows(&ld->b, &ld->v->table.w, t, ld->v->c.width, n_rows, NULL, e);
 }
 
-/* Copies a vector to the host. */
-static bool load_host(loader *ld, float **out, const char *hf, const char *in_gguf, err *e)
+static void negate(float *x, size_t n, void *unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < n; i++) x[i] = -x[i];
+}
+
+/* Loads a vector that files may have; `change` as for bind_floats. */
+static bool load_optional(loader *ld, dev *out, const char *hf, const char *in_gguf,
+                          void (*change)(float *x, size_t n, void *ctx), err *e)
 {
     char          name[NAME_MAX_BYTES];
     int           n = ld->v->c.width;
     const tensor *t = find(ld, hf, in_gguf, 0, "", name);
-    if (!t) return true;
-    if (!bind_check_shape(t, n, 1, 1, e)) return false;
-    if (ld->b.dry) return true;
-    *out = xnew_n(float, (size_t)n);
-    quant_dequantise(t->type, t->data, *out, (size_t)n);
-    return true;
+    return !t || (bind_check_shape(t, n, 1, 1, e) && bind_floats(&ld->b, out, t, (size_t)n, change, NULL, e));
 }
 
 /* Writes the file's place of each element of n_heads heads: (x, y, x, y) quarters of (x, x, y, y). */
@@ -193,8 +186,8 @@ static bool load_pooled(loader *ld, err *e)
         load_linear(ld, &v->patch[0], "vision_tower.patch_embedder.input_proj", "v.patch_embd", 0, n_in, h, false, e) &&
         load_table(ld, "vision_tower.patch_embedder.position_embedding_table", "v.position_embd.weight", 2 * v->c.n_pos,
                    e) &&
-        load_host(ld, &v->std_bias, "vision_tower.std_bias", "v.std_bias", e) &&
-        load_host(ld, &v->std_scale, "vision_tower.std_scale", "v.std_scale", e) &&
+        load_optional(ld, &v->std_bias, "vision_tower.std_bias", "v.std_bias", negate, e) &&
+        load_optional(ld, &v->std_scale, "vision_tower.std_scale", "v.std_scale", NULL, e) &&
         load_linear(ld, &v->proj, "embed_vision.embedding_projection", "mm.input_projection", 0, h, v->c.n_out, false,
                     e);
     for (int l = 0; ok && l < v->c.n_layers; l++) ok = load_pooled_layer(ld, l, from, e);
@@ -279,9 +272,20 @@ static bool init_rope(vision *v, err *e)
     return ok;
 }
 
+/* Makes the numbers for the bytes of patches. */
+static bool init_values(vision *v, err *e)
+{
+    float value[256];
+    for (int i = 0; i < 256; i++) {
+        value[i] = patch_value(&v->c.rules.image, (uint8_t)i);
+        if (v->c.kind == VISION_POOLED) value[i] = 2 * value[i] - 1;
+    }
+    return owned_put(&v->own, &v->values, value, sizeof value, e);
+}
+
 static bool take(vision *v, dev *out, int n, err *e)
 {
-    return owned_buf(&v->own, out, (size_t)VISION_ROWS * (size_t)n * sizeof(float), e);
+    return owned_buf(&v->own, out, (size_t)v->max_rows * (size_t)n * sizeof(float), e);
 }
 
 static int widest(const vision *v)
@@ -294,19 +298,21 @@ static int widest(const vision *v)
 static bool take_scratch(vision *v, err *e)
 {
     const vision_config *c = &v->c;
-    int                  h = c->width, D = c->n_heads * c->head_dim;
-    int                  wide = max_int(widest(v), c->kind == VISION_MERGED ? 3 * h : h);
-    bool ok = take(v, &v->n, max_int(h, max_int(D, c->n_ff)), e) && take(v, &v->t, max_int(h, c->n_out), e) &&
-              take(v, &v->in, wide, e);
+    int                  h = c->width, D = c->n_heads * c->head_dim, mixed = vision_mixed(v) * h;
+    bool                 ok = take(v, &v->n, h, e) && take(v, &v->t, max_int(h, c->n_out), e) &&
+              take(v, &v->in, max_int(widest(v), c->kind == VISION_MERGED ? 3 * h : h), e) &&
+              take(v, &v->up, max_int(c->n_ff, mixed), e) && init_values(v, e);
     if (!ok || c->kind == VISION_DIRECT) return ok;
     return take(v, &v->heads, D, e) && take(v, &v->q_rows, D, e) && take(v, &v->k, D, e) && take(v, &v->v, D, e) &&
-           take(v, &v->gate, c->n_ff, e) && take(v, &v->up, max_int(c->n_ff, h), e) && init_rope(v, e);
+           take(v, &v->gate, c->n_ff, e) && init_rope(v, e);
 }
 
 static bool load_from(vision *v, const checkpoint *cp, err *e)
 {
-    loader       ld  = {.v = v, .b = {.cp = cp, .own = &v->own, .dry = true}};
-    queue_limits lim = {.max_rows = VISION_ROWS, .max_in = widest(v), .max_vocab = 1};
+    loader ld   = {.v = v, .b = {.cp = cp, .own = &v->own, .dry = true}};
+    v->max_rows = v->o->runs_later ? VISION_ROWS_LATER : VISION_ROWS;
+
+    queue_limits lim = {.max_rows = v->max_rows, .max_in = widest(v), .max_vocab = 1};
     owned_init(&v->own, v->o, v->c.n_layers * 32 + 64);
     v->layers = xnew_n(vision_layer, (size_t)v->c.n_layers + 1);
     bool ok   = load_all(&ld, e) && v->o->queue_new(v->o, &v->q, &lim, e);
@@ -322,13 +328,10 @@ void vision_unload(vision *v)
     owned_free(&v->own);
     if (v->q) v->o->queue_free(v->q);
     mem_free(v->layers);
-    mem_free(v->table.data);
-    mem_free(v->std_bias);
-    mem_free(v->std_scale);
     v->q        = NULL;
     v->layers   = NULL;
     v->table    = (vision_table){0};
-    v->std_bias = v->std_scale = NULL;
+    v->std_bias = v->std_scale = (dev){0};
     v->loaded                  = false;
 }
 
@@ -336,9 +339,9 @@ bool vision_load(vision *v, err *e)
 {
     checkpoint *cp;
     double      start = clock_s();
-    if (v->o->n_threads && v->bytes > mem_available())
+    if (v->o->n_threads && v->file_bytes > mem_available())
         return err_set(e, ERR_UNAVAILABLE, "its weights need %.1f GB of memory, and %.1f GB are free",
-                       (double)v->bytes / 1e9, (double)mem_available() / 1e9);
+                       (double)v->file_bytes / 1e9, (double)mem_available() / 1e9);
     if (!checkpoint_open(&cp, v->path, e)) return false;
     v->loaded = load_from(v, cp, e);
     checkpoint_close(cp);
@@ -351,60 +354,100 @@ bool vision_load(vision *v, err *e)
 }
 
 /* --- passes ---------------------------------------------------------------------------------------*/
-static void linear(vision *v, dev y, const vision_linear *l, dev x, int n, bias_act act)
+/* Returns the rows of a pass of P, so that all are about equal. */
+static int pass_rows(const vision *v, int P)
+{
+    int n = (P + v->max_rows - 1) / v->max_rows, rows = (P + n - 1) / n;
+    return (rows + VISION_UNIT - 1) / VISION_UNIT * VISION_UNIT;
+}
+
+/* Returns whether two maps limit their inputs alike. */
+static bool same_inputs(const vision_linear *a, const vision_linear *b)
+{
+    return a->clipped == b->clipped && a->in[0] == b->in[0] && a->in[1] == b->in[1];
+}
+
+/* y[i] = l[i] x, without biases. Maps that limit their inputs alike share them. */
+static void linears(vision *v, const dev *y, const vision_linear *const *l, int n_maps, dev x, int n)
 {
     const ops *o = v->o;
-    if (l->clipped) {
-        assert(y.p != v->in.p);
-        o->clamp(v->q, v->in, x, (size_t)n * (size_t)l->w->n_in, l->in[0], l->in[1]);
-        x = v->in;
+    for (int i = 0, k; i < n_maps; i += k) {
+        const weight *w[JOINED_MATMULS] = {l[i]->w};
+        dev           from              = l[i]->clipped ? v->in : x;
+        for (k = 1; i + k < n_maps && same_inputs(l[i], l[i + k]); k++) w[k] = l[i + k]->w;
+        if (l[i]->clipped) o->clamp(v->q, from, x, (size_t)n * (size_t)l[i]->w->n_in, l[i]->in[0], l[i]->in[1]);
+        ops_matmuls(o, v->q, y + i, w, k, from, n);
+        for (int m = i; m < i + k; m++)
+            if (l[m]->clipped)
+                o->clamp(v->q, y[m], y[m], (size_t)n * (size_t)l[m]->w->n_out, l[m]->out[0], l[m]->out[1]);
     }
-    o->matmul(v->q, y, l->w, x, n);
-    if (l->clipped) o->clamp(v->q, y, y, (size_t)n * (size_t)l->w->n_out, l->out[0], l->out[1]);
-    if (l->bias.p) o->bias(v->q, y, y, l->bias, n, l->w->n_out, act);
+}
+
+static void linear(vision *v, dev y, const vision_linear *l, dev x, int n) { linears(v, &y, &l, 1, x, n); }
+
+/* y = res + act(l x + bias); res NULL (.p): 0 */
+static void biased(vision *v, dev y, dev res, dev scratch, const vision_linear *l, dev x, int n, bias_act act)
+{
+    linear(v, scratch, l, x, n);
+    v->o->bias(v->q, y, res, scratch, l->bias, n, l->w->n_out, act);
 }
 
 static dev z_at(const vision *v, int row) { return dev_at_f32(v->z, (size_t)row * (size_t)v->c.width); }
 
-/* The rows of attention of n patches from `first` on, of P. */
+/* Returns an array of the picture's P rows, from row `first` on, `each` numbers a row. */
+static dev array_at(const vision *v, int which, int first, int each, int P)
+{
+    return dev_at(v->rows, ((size_t)which * (size_t)P + (size_t)first * (size_t)each) * sizeof(int32_t));
+}
+
+/* The rows of attention of n patches from `first` on, of P. They see each other, as long chains do. */
 static step_rows rows_at(const vision *v, int first, int n, int P)
 {
-    size_t    i = (size_t)first * sizeof(int32_t), all = (size_t)P * sizeof(int32_t);
     step_rows r = {.n_rows      = n,
-                   .pos         = dev_at(v->rows, i),
-                   .lane        = dev_at(v->rows, all + i),
-                   .parent      = dev_at(v->rows, 2 * all + i),
-                   .root        = dev_at(v->rows, 3 * all + i),
-                   .last        = dev_at(v->rows, 4 * all + i),
-                   .section_pos = dev_at(v->rows, 5 * all + 3 * i)};
+                   .pos         = array_at(v, ROW_POS, first, 1, P),
+                   .lane        = array_at(v, ROW_LANE, first, 1, P),
+                   .parent      = array_at(v, ROW_PARENT, first, 1, P),
+                   .root        = array_at(v, ROW_ROOT, first, 1, P),
+                   .last        = array_at(v, ROW_LAST, first, 1, P),
+                   .section_pos = array_at(v, ROW_SECTION, first, ROPE_SECTIONS, P),
+                   .chain_to    = n >= 16 ? n : 0,
+                   .chain_end   = P,
+                   .chain_sees  = P};
     r.slot      = r.pos;
     return r;
 }
 
-void vision_embed(vision *v, int P, const float *pos)
+/* z = z + the embeddings of the positions of n patches from `first` on, of P. */
+static void add_positions(vision *v, dev z, int first, int n, int P)
 {
     const ops *o = v->o;
-    size_t     h = (size_t)v->c.width, values = (size_t)patch_values(&v->c.rules.image);
-    int        n_parts = v->patch[1].w ? 2 : 1;
-    for (int i = 0, n; i < P; i += n) {
-        n     = min_int(P - i, VISION_ROWS);
-        dev z = z_at(v, i);
-        for (int k = 0; k < n_parts; k++) {
-            size_t part = values / (size_t)n_parts;
-            if (n_parts == 1) {
-                o->upload(v->q, v->in, v->host + (size_t)i * values, (size_t)n * values * sizeof(float));
-            } else {
-                for (int r = 0; r < n; r++)
-                    o->upload(v->q, dev_at_f32(v->in, (size_t)r * part),
-                              v->host + ((size_t)i + (size_t)r) * values + (size_t)k * part, part * sizeof(float));
-            }
-            o->matmul(v->q, k ? v->t : z, v->patch[k].w, v->in, n);
-            if (k) o->add(v->q, z, z, v->t, (size_t)n * h, 1);
-        }
-        if (v->patch[0].bias.p) o->bias(v->q, z, z, v->patch[0].bias, n, v->c.width, BIAS_PLAIN);
-        o->upload(v->q, v->t, pos + (size_t)i * h, (size_t)n * h * sizeof(float));
-        o->add(v->q, z, z, v->t, (size_t)n * h, 1);
+    int        h = v->c.width, each = vision_mixed(v);
+    o->embed(v->q, v->up, v->table.w, array_at(v, ROW_MIX, first, each, P), n * each, 1);
+    o->experts_sum(v->q, v->t, v->up, array_at(v, ROW_FACTOR, first, each, P), n, each, h);
+    o->add(v->q, z, z, v->t, (size_t)n * (size_t)h, 1);
+}
+
+/* Writes the numbers of part k of n patches to v->in. */
+static void read_patches(vision *v, int k, int first, int n, int P)
+{
+    size_t each = (size_t)patch_values(&v->c.rules.image) / (size_t)vision_parts(v);
+    v->o->lookup(v->q, v->in, dev_at(v->bytes, ((size_t)k * (size_t)P + (size_t)first) * each), v->values,
+                 (size_t)n * each);
+}
+
+/* Writes the embeddings of patches to z. */
+static void embed_patches(vision *v, int first, int n, int P)
+{
+    const ops *o   = v->o;
+    dev        z   = z_at(v, first);
+    size_t     all = (size_t)n * (size_t)v->c.width;
+    for (int k = 0; k < vision_parts(v); k++) {
+        read_patches(v, k, first, n, P);
+        o->matmul(v->q, k ? v->t : z, v->patch[k].w, v->in, n);
+        if (k) o->add(v->q, z, z, v->t, all, 1);
     }
+    if (v->patch[0].bias.p) o->bias(v->q, z, (dev){0}, z, v->patch[0].bias, n, v->c.width, BIAS_PLAIN);
+    add_positions(v, z, first, n, P);
 }
 
 static void attend(vision *v, const step_rows *r, float scale)
@@ -412,177 +455,181 @@ static void attend(vision *v, const step_rows *r, float scale)
     v->o->attention(v->q, v->heads, v->q_rows, v->c.n_heads, &v->kv, 0, r, scale, 0);
 }
 
-/* --- pooled ---------------------------------------------------------------------------------------*/
-static void store_pooled(vision *v, const vision_layer *y, int first, int n, int P)
+/* Enqueues the way of n soft tokens in v->t to row `first` of out. */
+static void give(vision *v, float *out, int first, int n)
 {
-    const ops           *o = v->o;
-    const vision_config *c = &v->c;
-    step_rows            r = rows_at(v, first, n, P);
-    o->rms_norm(v->q, v->n, z_at(v, first), y->n_in, n, c->width, c->eps);
-    linear(v, v->k, &y->k, v->n, n, BIAS_PLAIN);
-    linear(v, v->v, &y->v, v->n, n, BIAS_PLAIN);
-    o->rms_norm(v->q, v->k, v->k, y->n_k, n * c->n_heads, c->head_dim, c->eps);
-    o->rms_norm(v->q, v->v, v->v, (dev){0}, n * c->n_heads, c->head_dim, c->eps);
-    o->rope(v->q, v->k, &r, c->n_heads, c->head_dim, &v->rope);
-    o->kv_store(v->q, &v->kv, 0, &r, v->k, v->v);
+    size_t each = (size_t)v->c.n_out;
+    v->o->download(v->q, out + (size_t)first * each, v->t, (size_t)n * each * sizeof(float));
 }
 
-static void run_pooled_rows(vision *v, const vision_layer *y, int first, int n, int P)
-{
-    const ops           *o = v->o;
-    const vision_config *c = &v->c;
-    dev                  z = z_at(v, first);
-    step_rows            r = rows_at(v, first, n, P);
-    o->rms_norm(v->q, v->n, z, y->n_in, n, c->width, c->eps);
-    linear(v, v->q_rows, &y->q, v->n, n, BIAS_PLAIN);
-    o->rms_norm(v->q, v->q_rows, v->q_rows, y->n_q, n * c->n_heads, c->head_dim, c->eps);
-    o->rope(v->q, v->q_rows, &r, c->n_heads, c->head_dim, &v->rope);
-    attend(v, &r, 1);
-    linear(v, v->t, &y->o, v->heads, n, BIAS_PLAIN);
-    o->rms_norm_add(v->q, z, z, v->t, y->n_post_attn, n, c->width, c->eps, 1);
-    o->rms_norm(v->q, v->n, z, y->n_pre_ff, n, c->width, c->eps);
-    linear(v, v->gate, &y->gate, v->n, n, BIAS_PLAIN);
-    linear(v, v->up, &y->up, v->n, n, BIAS_PLAIN);
-    o->gated(v->q, v->gate, v->gate, c->n_ff, v->up, c->n_ff, n, c->n_ff, ACT_GELU_TANH);
-    linear(v, v->t, &y->down, v->gate, n, BIAS_PLAIN);
-    o->rms_norm_add(v->q, z, z, v->t, y->n_post_ff, n, c->width, c->eps, 1);
-}
+/* A layer of the tower. with_q, with_kv: makes queries, and attends; makes K and V, and stores them. */
+typedef void layer_fn(vision *v, int layer, int first, int n, int P, bool with_q, bool with_kv);
 
-/* Averages the patches of a cell, in v->host, as the file asks. */
-static void pool_cell(const vision *v, int cols, int cx, int cy, float *out)
+/* Runs all layers: all K and V of a layer are stored before its first row attends. */
+static void run_layers(vision *v, layer_fn *run, int P)
 {
-    size_t h    = (size_t)v->c.width;
-    double norm = sqrt(v->c.width) / (POOL_SIDE * POOL_SIDE);
-    for (size_t i = 0; i < h; i++) {
-        double sum = 0;
-        for (int y = 0; y < POOL_SIDE; y++)
-            for (int x = 0; x < POOL_SIDE; x++)
-                sum += v->host[((size_t)(POOL_SIDE * cy + y) * (size_t)cols + (size_t)(POOL_SIDE * cx + x)) * h + i];
-        sum *= norm;
-        if (v->std_bias) sum -= v->std_bias[i];
-        if (v->std_scale) sum *= v->std_scale[i];
-        out[i] = (float)sum;
+    int rows = pass_rows(v, P);
+    for (int l = 0; l < v->c.n_layers; l++) {
+        if (rows >= P) {
+            run(v, l, 0, P, P, true, true);
+            continue;
+        }
+        for (int i = 0; i < P; i += rows) run(v, l, i, min_int(P - i, rows), P, false, true);
+        for (int i = 0; i < P; i += rows) run(v, l, i, min_int(P - i, rows), P, true, false);
     }
 }
 
-/* Projects n rows of v->host to soft tokens. */
-static void project(vision *v, const float *from, int n_rows, float *out)
+/* --- pooled ---------------------------------------------------------------------------------------*/
+static void make_pooled_heads(vision *v, const vision_layer *y, const step_rows *r, bool with_q, bool with_kv)
 {
-    const ops           *o = v->o;
-    const vision_config *c = &v->c;
-    size_t               h = (size_t)c->width, H = (size_t)c->n_out;
-    for (int i = 0, n; i < n_rows; i += n) {
-        n = min_int(n_rows - i, VISION_ROWS);
-        o->upload(v->q, v->n, from + (size_t)i * h, (size_t)n * h * sizeof(float));
+    const vision_linear *map[] = {&y->q, &y->k, &y->v};
+    dev                  to[]  = {v->q_rows, v->k, v->v};
+    head_rows            h     = {.q       = v->q_rows,
+                                  .k       = with_kv ? v->k : (dev){0},
+                                  .v       = v->v,
+                                  .w_q     = y->n_q,
+                                  .w_k     = y->n_k,
+                                  .rope    = v->rope,
+                                  .n_heads = with_q ? v->c.n_heads : 0,
+                                  .norm_v  = true,
+                                  .c       = &v->kv,
+                                  .eps     = v->c.eps};
+    int                  skip  = with_q ? 0 : 1;
+    linears(v, to + skip, map + skip, (with_kv ? 3 : 1) - skip, v->n, r->n_rows);
+    ops_heads(v->o, v->q, &h, r);
+}
+
+/* z = z + norm(v->t) w, then v->n = norm(z) next; next NULL (.p): no second norm. */
+static void end_block(vision *v, dev z, dev w, dev next, int n)
+{
+    norm_rows c = {.y      = z,
+                   .res    = z,
+                   .z      = v->t,
+                   .w      = w,
+                   .n      = v->c.width,
+                   .n_outs = next.p ? 1 : 0,
+                   .scale  = 1,
+                   .eps    = v->c.eps,
+                   .out    = {{v->n, next}}};
+    ops_norms(v->o, v->q, &c, n);
+}
+
+static void run_pooled_layer(vision *v, int layer, int first, int n, int P, bool with_q, bool with_kv)
+{
+    const ops           *o       = v->o;
+    const vision_config *c       = &v->c;
+    const vision_layer  *y       = &v->layers[layer];
+    const vision_linear *gated[] = {&y->gate, &y->up};
+    dev                  z = z_at(v, first), to[] = {v->gate, v->up};
+    step_rows            r     = rows_at(v, first, n, P);
+    bool                 whole = with_q && with_kv; /* v->n was made by the layer before */
+    if (!whole || layer == 0) o->rms_norm(v->q, v->n, z, y->n_in, n, c->width, c->eps);
+    make_pooled_heads(v, y, &r, with_q, with_kv);
+    if (!with_q) return;
+    attend(v, &r, 1);
+    linear(v, v->t, &y->o, v->heads, n);
+    end_block(v, z, y->n_post_attn, y->n_pre_ff, n);
+    linears(v, to, gated, 2, v->n, n);
+    o->gated(v->q, v->gate, v->gate, c->n_ff, v->up, c->n_ff, n, c->n_ff, ACT_GELU_TANH);
+    linear(v, v->t, &y->down, v->gate, n);
+    end_block(v, z, y->n_post_ff, whole && layer + 1 < c->n_layers ? y[1].n_in : (dev){0}, n);
+}
+
+static void run_pooled(vision *v, int P, float *out)
+{
+    enum { EACH = POOL_SIDE * POOL_SIDE };
+    const ops           *o     = v->o;
+    const vision_config *c     = &v->c;
+    float                scale = (float)(sqrt(c->width) / EACH);
+    _Static_assert(VISION_UNIT % EACH == 0, "a pass has whole cells");
+    run_layers(v, run_pooled_layer, P);
+    for (int i = 0, n; i < P / EACH; i += n) {
+        n = min_int(P / EACH - i, v->max_rows);
+        o->pool(v->q, v->n, z_at(v, EACH * i), v->std_bias, v->std_scale, n, EACH, c->width, scale);
         o->rms_norm(v->q, v->n, v->n, (dev){0}, n, c->width, c->eps);
         o->matmul(v->q, v->t, v->proj.w, v->n, n);
-        o->download(v->q, out + (size_t)i * H, v->t, (size_t)n * H * sizeof(float));
-        o->sync(v->q);
+        give(v, out, i, n);
     }
-}
-
-void vision_run_pooled(vision *v, int cols, int rows, float *out)
-{
-    int    P = cols * rows, cw = cols / POOL_SIDE, n_cells = cw * (rows / POOL_SIDE);
-    size_t h = (size_t)v->c.width;
-    for (int l = 0; l < v->c.n_layers; l++) {
-        for (int i = 0; i < P; i += VISION_ROWS) store_pooled(v, &v->layers[l], i, min_int(P - i, VISION_ROWS), P);
-        for (int i = 0; i < P; i += VISION_ROWS) run_pooled_rows(v, &v->layers[l], i, min_int(P - i, VISION_ROWS), P);
-    }
-    v->o->download(v->q, v->host, v->z, (size_t)P * h * sizeof(float));
-    v->o->sync(v->q);
-    float *cells = xnew_n(float, (size_t)n_cells *h);
-    for (int i = 0; i < n_cells; i++) pool_cell(v, cols, i % cw, i / cw, cells + (size_t)i * h);
-    project(v, cells, n_cells, out);
-    mem_free(cells);
 }
 
 /* --- direct ---------------------------------------------------------------------------------------*/
-void vision_run_direct(vision *v, int P, const float *pos, float *out)
+static void run_direct(vision *v, int P, float *out)
 {
     const ops           *o = v->o;
     const vision_config *c = &v->c;
     int                  h = c->width, values = patch_values(&c->rules.image);
     for (int i = 0, n; i < P; i += n) {
-        n = min_int(P - i, VISION_ROWS);
-        o->upload(v->q, v->in, v->host + (size_t)i * (size_t)values, (size_t)n * (size_t)values * sizeof(float));
+        n = min_int(P - i, v->max_rows);
+        read_patches(v, 0, i, n, P);
         o->layer_norm(v->q, v->in, v->in, v->n_patch, v->b_patch, n, values, direct_eps);
-        linear(v, v->n, &v->patch[0], v->in, n, BIAS_PLAIN);
+        biased(v, v->n, (dev){0}, v->n, &v->patch[0], v->in, n, BIAS_PLAIN);
         o->layer_norm(v->q, v->n, v->n, v->n_dense, v->b_dense, n, h, direct_eps);
-        o->upload(v->q, v->t, pos + (size_t)i * (size_t)h, (size_t)n * (size_t)h * sizeof(float));
-        o->add(v->q, v->n, v->n, v->t, (size_t)n * (size_t)h, 1);
+        add_positions(v, v->n, i, n, P);
         o->layer_norm(v->q, v->n, v->n, v->n_pos, v->b_pos, n, h, direct_eps);
         o->rms_norm(v->q, v->n, v->n, (dev){0}, n, h, c->eps);
         o->matmul(v->q, v->t, v->proj.w, v->n, n);
-        o->download(v->q, out + (size_t)i * (size_t)c->n_out, v->t, (size_t)n * (size_t)c->n_out * sizeof(float));
-        o->sync(v->q);
+        give(v, out, i, n);
     }
 }
 
 /* --- merged ---------------------------------------------------------------------------------------*/
-/* q, k or v of n rows, part 0, 1 or 2 of the joined map's result in v->in. */
-static void take_part(vision *v, dev y, int part, int n)
+/* Takes q, k or v of n rows, part 0, 1 or 2 of the joined map's result in v->in, and rotates q and k. */
+static void take_part(vision *v, dev y, int part, const step_rows *r)
 {
     int h = v->c.width;
-    v->o->copy_rows(v->q, y, h, dev_at_f32(v->in, (size_t)part * (size_t)h), 3 * h, (dev){0}, n, h);
+    v->o->copy_rows(v->q, y, h, dev_at_f32(v->in, (size_t)part * (size_t)h), 3 * h, (dev){0}, r->n_rows, h);
+    if (part < 2) v->o->rope(v->q, y, r, v->c.n_heads, v->c.head_dim, &v->rope);
 }
 
-/* Makes q, k and v of rows, which are needed twice: K and V of all rows first. */
-static void make_merged(vision *v, const vision_layer *y, int first, int n)
+static void run_merged_layer(vision *v, int layer, int first, int n, int P, bool with_q, bool with_kv)
 {
-    v->o->layer_norm(v->q, v->n, z_at(v, first), y->n_in, y->b_in, n, v->c.width, v->c.eps);
-    linear(v, v->in, &y->q, v->n, n, BIAS_PLAIN);
-}
-
-static void store_merged(vision *v, const vision_layer *y, int first, int n, int P)
-{
-    step_rows r = rows_at(v, first, n, P);
-    make_merged(v, y, first, n);
-    take_part(v, v->k, 1, n);
-    take_part(v, v->v, 2, n);
-    v->o->rope(v->q, v->k, &r, v->c.n_heads, v->c.head_dim, &v->rope);
-    v->o->kv_store(v->q, &v->kv, 0, &r, v->k, v->v);
-}
-
-static void run_merged_rows(vision *v, const vision_layer *y, int first, int n, int P)
-{
-    const ops           *o   = v->o;
-    const vision_config *c   = &v->c;
-    dev                  z   = z_at(v, first);
-    size_t               all = (size_t)n * (size_t)c->width;
-    step_rows            r   = rows_at(v, first, n, P);
-    make_merged(v, y, first, n);
-    take_part(v, v->q_rows, 0, n);
-    o->rope(v->q, v->q_rows, &r, c->n_heads, c->head_dim, &v->rope);
+    const ops           *o = v->o;
+    const vision_config *c = &v->c;
+    const vision_layer  *y = &v->layers[layer];
+    dev                  z = z_at(v, first);
+    step_rows            r = rows_at(v, first, n, P);
+    o->layer_norm(v->q, v->n, z, y->n_in, y->b_in, n, c->width, c->eps);
+    biased(v, v->in, (dev){0}, v->in, &y->q, v->n, n, BIAS_PLAIN);
+    if (with_kv) {
+        take_part(v, v->k, 1, &r);
+        take_part(v, v->v, 2, &r);
+        o->kv_store(v->q, &v->kv, 0, &r, v->k, v->v);
+    }
+    if (!with_q) return;
+    take_part(v, v->q_rows, 0, &r);
     attend(v, &r, 1 / sqrtf((float)c->head_dim));
-    linear(v, v->t, &y->o, v->heads, n, BIAS_PLAIN);
-    o->add(v->q, z, z, v->t, all, 1);
+    biased(v, z, z, v->t, &y->o, v->heads, n, BIAS_PLAIN);
     o->layer_norm(v->q, v->n, z, y->n_pre_ff, y->b_pre_ff, n, c->width, c->eps);
-    linear(v, v->up, &y->up, v->n, n, BIAS_GELU_TANH);
-    linear(v, v->t, &y->down, v->up, n, BIAS_PLAIN);
-    o->add(v->q, z, z, v->t, all, 1);
+    biased(v, v->up, (dev){0}, v->up, &y->up, v->n, n, BIAS_GELU_TANH);
+    biased(v, z, z, v->t, &y->down, v->up, n, BIAS_PLAIN);
 }
 
 /* Joined cells are rows of 4 h numbers: a fourth of the rows of a pass. */
-static void merge_rows(vision *v, int first, int n, float *out)
+static void run_merged(vision *v, int P, float *out)
 {
-    const ops           *o     = v->o;
-    const vision_config *c     = &v->c;
-    int                  cells = n / MERGED_PATCHES;
-    o->layer_norm(v->q, v->n, z_at(v, first), v->n_patch, v->b_patch, n, c->width, c->eps);
-    linear(v, v->up, &v->fc, v->n, cells, BIAS_GELU);
-    linear(v, v->t, &v->proj, v->up, cells, BIAS_PLAIN);
-    o->download(v->q, out + (size_t)(first / MERGED_PATCHES) * (size_t)c->n_out, v->t,
-                (size_t)cells * (size_t)c->n_out * sizeof(float));
-    o->sync(v->q);
+    const ops           *o = v->o;
+    const vision_config *c = &v->c;
+    _Static_assert(VISION_UNIT % MERGED_PATCHES == 0, "a pass has whole cells");
+    run_layers(v, run_merged_layer, P);
+    for (int i = 0, rows = pass_rows(v, P), n; i < P; i += rows) {
+        n = min_int(P - i, rows);
+        o->layer_norm(v->q, v->n, z_at(v, i), v->n_patch, v->b_patch, n, c->width, c->eps);
+        biased(v, v->in, (dev){0}, v->in, &v->fc, v->n, n / MERGED_PATCHES, BIAS_GELU);
+        biased(v, v->t, (dev){0}, v->t, &v->proj, v->in, n / MERGED_PATCHES, BIAS_PLAIN);
+        give(v, out, i / MERGED_PATCHES, n / MERGED_PATCHES);
+    }
 }
 
-void vision_run_merged(vision *v, int P, float *out)
+void vision_run(vision *v, int P, float *out)
 {
-    _Static_assert(VISION_ROWS % MERGED_PATCHES == 0, "a pass has whole cells");
-    for (int l = 0; l < v->c.n_layers; l++) {
-        for (int i = 0; i < P; i += VISION_ROWS) store_merged(v, &v->layers[l], i, min_int(P - i, VISION_ROWS), P);
-        for (int i = 0; i < P; i += VISION_ROWS) run_merged_rows(v, &v->layers[l], i, min_int(P - i, VISION_ROWS), P);
+    int rows = pass_rows(v, P);
+    if (v->c.kind == VISION_DIRECT) {
+        run_direct(v, P, out);
+        return;
     }
-    for (int i = 0; i < P; i += VISION_ROWS) merge_rows(v, i, min_int(P - i, VISION_ROWS), out);
+    for (int i = 0; i < P; i += rows) embed_patches(v, i, min_int(P - i, rows), P);
+    if (v->c.kind == VISION_MERGED)
+        run_merged(v, P, out);
+    else
+        run_pooled(v, P, out);
 }

@@ -418,13 +418,18 @@ struct ops {
     void (*add)(queue *q, dev y, dev a, dev b, size_t n, float scale);
     /* y[r] = a[r] + b[r] / (1 + e^-gate[r]), rows of n; y may be a or b */
     void (*add_gated)(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int n);
-    /* For the encoders of pictures; y may be x in these three.
+    /* For the encoders of pictures; y may be x in the first three, and res.
      * y = (x - mean(x)) / sqrt(var(x) + eps) * w + b, over n; var(x): the mean of (x - mean(x))^2 */
     void (*layer_norm)(queue *q, dev y, dev x, dev w, dev b, int n_rows, int n, float eps);
-    /* y[r] = act(x[r] + b), rows of n */
-    void (*bias)(queue *q, dev y, dev x, dev b, int n_rows, int n, bias_act act);
+    /* y[r] = res[r] + act(x[r] + b), rows of n; res NULL (.p): 0 */
+    void (*bias)(queue *q, dev y, dev res, dev x, dev b, int n_rows, int n, bias_act act);
     /* y = x limited to low .. high, n elements */
     void (*clamp)(queue *q, dev y, dev x, size_t n, float low, float high);
+    /* y[i] = table[x[i]], n elements. x: bytes, table: f32 [256] */
+    void (*lookup)(queue *q, dev y, dev x, dev table, size_t n);
+    /* y[r][i] = (scale * sum over s = 0, 1, ... of x[r][s][i] + add[i]) * by[i]; add and by NULL (.p): 0 and 1.
+     * x: [n_rows][n_each][n] */
+    void (*pool)(queue *q, dev y, dev x, dev add, dev by, int n_rows, int n_each, int n, float scale);
     /* A gated delta net. First the convolution of rows with those before them on their paths, by channel, then SiLU:
      *     c[r][i] = silu(sum_j w[j][i] x[n_taps - 1 - j rows before r][i])
      * Then the gated delta rule, with q, k of length 1 (eps 1e-6 under the root), q times head_dim^-0.5, decay =

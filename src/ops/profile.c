@@ -278,14 +278,21 @@ static void p_layer_norm(queue *q, dev y, dev x, dev w, dev b, int n_rows, int n
     TIMED(layer_norm(q->q, y, x, w, b, n_rows, n, eps), 0, "layer_norm %d", n);
 }
 
-static void p_bias(queue *q, dev y, dev x, dev b, int n_rows, int n, bias_act act)
+static void p_bias(queue *q, dev y, dev res, dev x, dev b, int n_rows, int n, bias_act act)
 {
-    TIMED(bias(q->q, y, x, b, n_rows, n, act), 0, "bias %d", n);
+    TIMED(bias(q->q, y, res, x, b, n_rows, n, act), 0, "bias %d", n);
 }
 
 static void p_clamp(queue *q, dev y, dev x, size_t n, float low, float high)
 {
     TIMED(clamp(q->q, y, x, n, low, high), 0, "clamp");
+}
+
+static void p_lookup(queue *q, dev y, dev x, dev table, size_t n) { TIMED(lookup(q->q, y, x, table, n), 0, "lookup"); }
+
+static void p_pool(queue *q, dev y, dev x, dev add, dev by, int n_rows, int n_each, int n, float scale)
+{
+    TIMED(pool(q->q, y, x, add, by, n_rows, n_each, n, scale), 0, "pool %d x %d", n_each, n);
 }
 
 /* --- recurrent layers -----------------------------------------------------------------------------*/
@@ -396,6 +403,8 @@ static const ops TABLE = {
     .layer_norm     = p_layer_norm,
     .bias           = p_bias,
     .clamp          = p_clamp,
+    .lookup         = p_lookup,
+    .pool           = p_pool,
     .delta          = p_delta,
     .delta_replay   = p_delta_replay,
     .softcap        = p_softcap,

@@ -454,9 +454,9 @@ static void cpu_layer_norm(queue *q, dev y, dev x, dev w, dev b, int n_rows, int
     run_items(q->b, q->b->k->layer_norm, &a, (size_t)n_rows, 2 * (size_t)n);
 }
 
-static void cpu_bias(queue *q, dev y, dev x, dev b, int n_rows, int n, bias_act act)
+static void cpu_bias(queue *q, dev y, dev res, dev x, dev b, int n_rows, int n, bias_act act)
 {
-    cpu_bias_args a = {y.p, x.p, b.p, n, act};
+    cpu_bias_args a = {y.p, res.p, x.p, b.p, n, act};
     run_items(q->b, q->b->k->bias, &a, (size_t)n_rows, (size_t)n * (act == BIAS_PLAIN ? 1 : act == BIAS_GELU ? 20 : 4));
 }
 
@@ -464,6 +464,18 @@ static void cpu_clamp(queue *q, dev y, dev x, size_t n, float low, float high)
 {
     cpu_clamp_args a = {y.p, x.p, low, high};
     run_items(q->b, q->b->k->clamp, &a, n, 1);
+}
+
+static void cpu_lookup(queue *q, dev y, dev x, dev table, size_t n)
+{
+    cpu_lookup_args a = {y.p, x.p, table.p};
+    run_items(q->b, q->b->k->lookup, &a, n, 1);
+}
+
+static void cpu_pool(queue *q, dev y, dev x, dev add, dev by, int n_rows, int n_each, int n, float scale)
+{
+    cpu_pool_args a = {y.p, x.p, add.p, by.p, n_each, n, scale};
+    run_items(q->b, q->b->k->pool, &a, (size_t)n_rows, (size_t)n_each * (size_t)n);
 }
 
 /* --- recurrent layers -----------------------------------------------------------------------------*/
@@ -882,6 +894,8 @@ static const ops TABLE = {
     .layer_norm     = cpu_layer_norm,
     .bias           = cpu_bias,
     .clamp          = cpu_clamp,
+    .lookup         = cpu_lookup,
+    .pool           = cpu_pool,
     .delta          = cpu_delta,
     .delta_replay   = cpu_delta_replay,
     .softcap        = cpu_softcap,

@@ -60,7 +60,9 @@ void CPU_FN(bias)(const void *args, size_t from, size_t to, int thread)
             size_t at   = r * (size_t)a->n + (size_t)i;
             int    left = a->n - i;
             v8f    v    = v8_load_n(a->x + at, left) + v8_load_n(a->b + i, left);
-            v8_store_n(a->y + at, a->act == BIAS_PLAIN ? v : a->act == BIAS_GELU ? gelu(v) : gelu_tanh(v), left);
+            v           = a->act == BIAS_PLAIN ? v : a->act == BIAS_GELU ? gelu(v) : gelu_tanh(v);
+            if (a->res) v = v8_load_n(a->res + at, left) + v;
+            v8_store_n(a->y + at, v, left);
         }
 }
 
@@ -75,4 +77,29 @@ void CPU_FN(clamp)(const void *args, size_t from, size_t to, int thread)
         v     = v8_select(v < low, low, v);
         v8_store_n(a->y + i, v8_select(v > high, high, v), n);
     }
+}
+
+void CPU_FN(lookup)(const void *args, size_t from, size_t to, int thread)
+{
+    const cpu_lookup_args *a = args;
+    (void)thread;
+    for (size_t i = from; i < to; i++) a->y[i] = a->table[a->x[i]];
+}
+
+void CPU_FN(pool)(const void *args, size_t from, size_t to, int thread)
+{
+    const cpu_pool_args *a = args;
+    size_t               n = (size_t)a->n;
+    (void)thread;
+    for (size_t r = from; r < to; r++)
+        for (size_t i = 0; i < n; i += 8) {
+            const float *x    = a->x + r * (size_t)a->n_each * n + i;
+            int          left = n - i < 8 ? (int)(n - i) : 8;
+            v8f          sum  = v8_set1(0);
+            for (size_t s = 0; s < (size_t)a->n_each; s++) sum = sum + v8_load_n(x + s * n, left);
+            sum = sum * v8_set1(a->scale);
+            if (a->add) sum = sum + v8_load_n(a->add + i, left);
+            if (a->by) sum = sum * v8_load_n(a->by + i, left);
+            v8_store_n(a->y + r * n + i, sum, left);
+        }
 }

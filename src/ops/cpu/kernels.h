@@ -17,7 +17,7 @@ typedef void cpu_kernel(const void *args, size_t from, size_t to, int thread);
     X(pack) X(embed) X(quantise) X(matmul) X(rms_norm) X(rope) X(kv_store) X(kv_move) X(attention) X(attention_merge)  \
     X(kv_summary) X(page_bounds) X(page_choice)                                                                        \
     X(gated) X(router) X(experts_sum) X(add) X(softcap) X(copy_rows) X(scatter_logits) X(add_gated) X(conv)            \
-    X(layer_norm) X(bias) X(clamp) X(confidence)                                                                       \
+    X(layer_norm) X(bias) X(clamp) X(lookup) X(pool) X(confidence)                                                     \
     X(delta_heads) X(delta) X(delta_replay) X(conv_replay) X(block_conv) X(pair_logits)
 /* clang-format on */
 
@@ -184,7 +184,7 @@ typedef struct { /* item: a row */
 
 typedef struct { /* item: a row */
     float       *y;
-    const float *x, *b;
+    const float *res, *x, *b; /* res NULL: 0 */
     int          n;
     bias_act     act;
 } cpu_bias_args;
@@ -194,6 +194,19 @@ typedef struct { /* item: an element */
     const float *x;
     float        low, high;
 } cpu_clamp_args;
+
+typedef struct { /* item: an element */
+    float         *y;
+    const uint8_t *x;
+    const float   *table;
+} cpu_lookup_args;
+
+typedef struct { /* item: a row */
+    float       *y;
+    const float *x, *add, *by; /* add, by NULL: 0, 1 */
+    int          n_each, n;
+    float        scale;
+} cpu_pool_args;
 
 /* --- recurrent layers -----------------------------------------------------------------------------*/
 enum { CONV_SPAN = 64, DELTA_COLS = 4, CPU_MAX_KEPT = 512 /* kept rows of a lane: at least KV_MAX_PATH */ };

@@ -197,10 +197,16 @@ cudaError_t cuda_experts_sum(cudaStream_t s, float *y, const float *x, const flo
 cudaError_t cuda_add(cudaStream_t s, float *y, const float *a, const float *b, size_t n, float scale);
 cudaError_t cuda_add_gated(cudaStream_t s, float *y, const float *a, const float *b, const float *gate, int n_rows,
                            int n);
-cudaError_t cuda_layer_norm(cudaStream_t s, float *y, const float *x, const float *w, const float *b, int n_rows, int n,
-                            float eps);
-cudaError_t cuda_bias(cudaStream_t s, float *y, const float *x, const float *b, int n_rows, int n, bias_act act);
+cudaError_t cuda_layer_norm(cudaStream_t s, float *y, cuda_x to, const float *x, const float *w, const float *b,
+                            int n_rows, int n, float eps);
+/* res may be NULL */
+cudaError_t cuda_bias(cudaStream_t s, float *y, cuda_x to, const float *res, const float *x, const float *b, int n_rows,
+                      int n, bias_act act);
 cudaError_t cuda_clamp(cudaStream_t s, float *y, const float *x, size_t n, float low, float high);
+cudaError_t cuda_lookup(cudaStream_t s, float *y, const uint8_t *x, const float *table, size_t n);
+/* add and by may be NULL */
+cudaError_t cuda_pool(cudaStream_t s, float *y, const float *x, const float *add, const float *by, int n_rows,
+                      int n_each, int n, float scale);
 cudaError_t cuda_softcap(cudaStream_t s, float *x, size_t n, float cap);
 cudaError_t cuda_copy_rows(cudaStream_t s, float *y, int y_stride, const float *x, int x_stride, const int32_t *idx,
                            int n_rows, int n);

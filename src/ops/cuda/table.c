@@ -801,20 +801,37 @@ static void op_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, in
 
 static void op_layer_norm(queue *q, dev y, dev x, dev w, dev b, int n_rows, int n, float eps)
 {
+    if (n_rows < 1) return;
     wrote_f32(q, y, n_rows, n);
-    if (n_rows > 0) note_status(q, "layer_norm", cuda_layer_norm(on(q), y.p, x.p, w.p, b.p, n_rows, n, eps));
+    cuda_x to = room_for_x(q, y, n_rows, n, is_wide(q, n_rows));
+    note_status(q, "layer_norm", cuda_layer_norm(on(q), y.p, to, x.p, w.p, b.p, n_rows, n, eps));
 }
 
-static void op_bias(queue *q, dev y, dev x, dev b, int n_rows, int n, bias_act act)
+/* Rows with an activation go to a matrix. */
+static void op_bias(queue *q, dev y, dev res, dev x, dev b, int n_rows, int n, bias_act act)
 {
+    if (n_rows < 1) return;
     wrote_f32(q, y, n_rows, n);
-    if (n_rows > 0) note_status(q, "bias", cuda_bias(on(q), y.p, x.p, b.p, n_rows, n, act));
+    cuda_x to = act == BIAS_PLAIN ? (cuda_x){0} : room_for_x(q, y, n_rows, n, is_wide(q, n_rows));
+    note_status(q, "bias", cuda_bias(on(q), y.p, to, res.p, x.p, b.p, n_rows, n, act));
 }
 
 static void op_clamp(queue *q, dev y, dev x, size_t n, float low, float high)
 {
     wrote(q, y.p, n * sizeof(float));
     if (n) note_status(q, "clamp", cuda_clamp(on(q), y.p, x.p, n, low, high));
+}
+
+static void op_lookup(queue *q, dev y, dev x, dev table, size_t n)
+{
+    wrote(q, y.p, n * sizeof(float));
+    if (n) note_status(q, "lookup", cuda_lookup(on(q), y.p, x.p, table.p, n));
+}
+
+static void op_pool(queue *q, dev y, dev x, dev add, dev by, int n_rows, int n_each, int n, float scale)
+{
+    wrote_f32(q, y, n_rows, n);
+    if (n_rows > 0) note_status(q, "pool", cuda_pool(on(q), y.p, x.p, add.p, by.p, n_rows, n_each, n, scale));
 }
 
 static void op_sums(queue *q, const sum_rows *c, int n_rows)
@@ -1168,6 +1185,8 @@ const ops cuda_table = {
     .layer_norm     = op_layer_norm,
     .bias           = op_bias,
     .clamp          = op_clamp,
+    .lookup         = op_lookup,
+    .pool           = op_pool,
     .delta          = op_delta,
     .delta_replay   = op_delta_replay,
     .softcap        = op_softcap,

@@ -29,13 +29,13 @@ static double activate(double x, bias_act act)
     return NAN;
 }
 
-void ref_bias(queue *q, dev y, dev x, dev b, int n_rows, int n, bias_act act)
+void ref_bias(queue *q, dev y, dev res, dev x, dev b, int n_rows, int n, bias_act act)
 {
     (void)q;
-    const float *xr = x.p, *bi = b.p;
-    float       *yr = y.p;
-    for (int r = 0; r < n_rows; r++, xr += n, yr += n)
-        for (int i = 0; i < n; i++) yr[i] = (float)activate((double)xr[i] + bi[i], act);
+    const float *xi = x.p, *bi = b.p, *before = res.p;
+    float       *yi = y.p;
+    for (size_t at = 0; at < (size_t)n_rows * (size_t)n; at++)
+        yi[at] = (float)((before ? (double)before[at] : 0) + activate((double)xi[at] + bi[at % (size_t)n], act));
 }
 
 void ref_clamp(queue *q, dev y, dev x, size_t n, float low, float high)
@@ -44,4 +44,26 @@ void ref_clamp(queue *q, dev y, dev x, size_t n, float low, float high)
     const float *xi = x.p;
     float       *yi = y.p;
     for (size_t i = 0; i < n; i++) yi[i] = xi[i] < low ? low : xi[i] > high ? high : xi[i];
+}
+
+void ref_lookup(queue *q, dev y, dev x, dev table, size_t n)
+{
+    (void)q;
+    const uint8_t *xi = x.p;
+    const float   *v  = table.p;
+    float         *yi = y.p;
+    for (size_t i = 0; i < n; i++) yi[i] = v[xi[i]];
+}
+
+void ref_pool(queue *q, dev y, dev x, dev add, dev by, int n_rows, int n_each, int n, float scale)
+{
+    (void)q;
+    const float *xr = x.p, *a = add.p, *b = by.p;
+    float       *yr = y.p;
+    for (int r = 0; r < n_rows; r++, xr += (size_t)n_each * (size_t)n, yr += n)
+        for (int i = 0; i < n; i++) {
+            double sum = 0;
+            for (int s = 0; s < n_each; s++) sum += xr[(size_t)s * (size_t)n + (size_t)i];
+            yr[i] = (float)(((double)scale * sum + (a ? (double)a[i] : 0)) * (b ? (double)b[i] : 1));
+        }
 }

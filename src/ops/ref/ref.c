@@ -130,6 +130,8 @@ bool ref_ops_open(ops **out, err *e)
         .layer_norm     = ref_layer_norm,
         .bias           = ref_bias,
         .clamp          = ref_clamp,
+        .lookup         = ref_lookup,
+        .pool           = ref_pool,
         .delta          = ref_delta,
         .delta_replay   = ref_delta_replay,
         .softcap        = ref_softcap,

@@ -46,8 +46,10 @@ void ref_experts_sum(queue *q, dev y, dev x, dev w, int n_rows, int n_slots, int
 void ref_add(queue *q, dev y, dev a, dev b, size_t n, float scale);
 void ref_add_gated(queue *q, dev y, dev a, dev b, dev gate, int n_rows, int n);
 void ref_layer_norm(queue *q, dev y, dev x, dev w, dev b, int n_rows, int n, float eps);
-void ref_bias(queue *q, dev y, dev x, dev b, int n_rows, int n, bias_act act);
+void ref_bias(queue *q, dev y, dev res, dev x, dev b, int n_rows, int n, bias_act act);
 void ref_clamp(queue *q, dev y, dev x, size_t n, float low, float high);
+void ref_lookup(queue *q, dev y, dev x, dev table, size_t n);
+void ref_pool(queue *q, dev y, dev x, dev add, dev by, int n_rows, int n_each, int n, float scale);
 void ref_delta(queue *q, const delta_io *io, const delta_class *c, int layer, const step_rows *rows);
 void ref_delta_replay(queue *q, const delta_class *c, dev items, int n_items, dev places);
 void ref_softcap(queue *q, dev x, size_t n, float cap);

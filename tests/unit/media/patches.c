@@ -91,16 +91,24 @@ TEST(patches_hold_both_frames_of_a_step)
         a.rgb[i] = (uint8_t)(i % 3 * 10);
         b.rgb[i] = (uint8_t)(255 - i % 3 * 10);
     }
-    float *out = xnew_n(float, 4 * 1536);
+    uint8_t out[1536];
     CHECK_INT(patch_values(&r), 1536);
-    patch_write(out, &r, (const picture *const[]){&a, &b});
+    patch_write(out, &r, (const picture *const[]){&a, &b}, 1, 1);
     for (int i = 0; i < 1536; i++) {
         int channel = i / 512, frame = i / 256 % 2, byte = frame ? 255 - channel * 10 : channel * 10;
-        CHECK_NEAR(out[i], byte / 127.5 - 1, 1e-6);
+        CHECK_INT(out[i], byte);
     }
-    mem_free(out);
     picture_free(&a);
     picture_free(&b);
+}
+
+TEST(patch_values_are_from_0_or_from_minus_1_to_1)
+{
+    patch_rule rows = rule_rows(70), cells = rule_cells();
+    for (int i = 0; i < 256; i++) {
+        CHECK_NEAR(patch_value(&rows, (uint8_t)i), i / 255.0, 1e-7);
+        CHECK_NEAR(patch_value(&cells, (uint8_t)i), i / 127.5 - 1, 1e-6);
+    }
 }
 
 TEST(frames_are_picked_evenly)

@@ -4,6 +4,7 @@
 #include "golden_media.h"
 #include "kv/lane.h"
 #include "model/model.h"
+#include "model/vision_inside.h"
 #include "test.h"
 
 enum { SLOTS = MEDIA_CASE_TOKENS };
@@ -17,6 +18,7 @@ typedef struct {
     media_case   x; /* the prompt */
     float       *soft[MEDIA_CASE_SPANS];
     double       abs_tol, rel_tol;
+    double       logits_allow; /* times these */
 } rig;
 
 static const tensor *golden(const rig *g, const char *what) { return media_case_find(g->ref, g->n_case, what); }
@@ -37,6 +39,8 @@ static bool open_rig(test_case *t, rig *g, const media_set *x, const char *devic
     bool ok = CHECK_OK(model_open(&g->m, cp, &opt, &e), e);
     checkpoint_close(cp);
     if (!ok || !CHECK(g->m->media && g->m->vision)) return false;
+    /* Text models of random weights make several times more of what K and V of patches in f16 change in soft tokens. */
+    g->logits_allow = g->m->o->f16_heads ? 2 : 1;
     target_set_kv(g->m, &(kv_types)KV_TYPES_ALL(CACHE_F32));
     kv_pool_spec spec = {.classes       = g->m->kv_class,
                          .n_classes     = g->m->n_kv_classes,
@@ -85,12 +89,12 @@ static bool encode(test_case *t, rig *g)
 
 /* --- comparing ----------------------------------------------------------------------------------*/
 static void compare_row(test_case *t, const rig *g, const float *y, const char *want, size_t n, const char *what,
-                        int row)
+                        int row, double allow)
 {
     for (size_t i = 0; i < n; i++) {
         float w;
         memcpy(&w, want + i * sizeof w, sizeof w);
-        if (!CHECK_MSG(fabs((double)y[i] - (double)w) <= g->abs_tol + g->rel_tol * fabs((double)w),
+        if (!CHECK_MSG(fabs((double)y[i] - (double)w) <= allow * (g->abs_tol + g->rel_tol * fabs((double)w)),
                        "%s: %s of case %d, row %d, element %zu: %.9g, expected %.9g", g->m->o->name, what, g->n_case,
                        row, i, (double)y[i], (double)w))
             return;
@@ -118,7 +122,7 @@ static void check_soft(test_case *t, const rig *g, bool video)
         int32_t row;
         memcpy(&row, (const char *)rows->data + 4 * i, 4);
         const float *y = soft_row(g, video, row);
-        if (CHECK(y)) compare_row(t, g, y, (const char *)want->data + (size_t)i * H * 4, H, "soft tokens", row);
+        if (CHECK(y)) compare_row(t, g, y, (const char *)want->data + (size_t)i * H * 4, H, "soft tokens", row, 1);
     }
 }
 
@@ -130,7 +134,8 @@ static void check_logits(test_case *t, const rig *g, const float *y)
     for (int64_t i = 0; i < rows->dim[0]; i++) {
         int32_t row;
         memcpy(&row, (const char *)rows->data + 4 * i, 4);
-        compare_row(t, g, y + (size_t)row * V, (const char *)want->data + (size_t)i * V * 4, V, "logits", row);
+        compare_row(t, g, y + (size_t)row * V, (const char *)want->data + (size_t)i * V * 4, V, "logits", row,
+                    g->logits_allow);
     }
 }
 
@@ -261,6 +266,54 @@ TEST(vision_rows_do_not_depend_on_the_step)
         }
         close_rig(&g);
     }
+}
+
+/* A picture of cols x rows soft tokens. */
+static media_span make_span(test_case *t, const rig *g, int cols, int rows, int seed)
+{
+    int        cell = g->m->media->image.cell;
+    media_span s    = {.n = cols * rows, .width = cols * cell, .height = rows * cell};
+    err        e    = {0};
+    CHECK_OK(picture_new(&s.frames[0], s.width, s.height, &e), e);
+    for (size_t i = 0; i < picture_bytes(&s.frames[0]); i++)
+        s.frames[0].rgb[i] = (uint8_t)((i * 31 + i / 97 * (size_t)seed) % 251);
+    return s;
+}
+
+/* Promise 1 for patches, on every backend: the soft tokens of a picture are the same bits after other pictures, larger
+ * and smaller ones, with other numbers of patches in a pass, and when the encoder was loaded again. */
+static void check_encoded(test_case *t, rig *g)
+{
+    bool       merged  = g->m->media->image.cell == 32;
+    media_span other[] = {make_span(t, g, 1, 2, 3), make_span(t, g, 7, merged ? 8 : 4, 5)};
+    media_span s       = merged ? make_span(t, g, 6, 6, 1) : make_span(t, g, 5, 3, 1); /* at least 128 patches */
+    size_t     n = (size_t)s.n * (size_t)g->m->n_embd, most = (size_t)other[1].n * (size_t)g->m->n_embd;
+    float     *want = xnew_n(float, n), *got = xnew_n(float, n), *rest = xnew_n(float, most);
+    err        e = {0};
+    CHECK_OK(target_encode(g->m, &s, want, &e), e);
+    for (int turn = 0; turn < 4; turn++) {
+        if (turn < 2) CHECK_OK(target_encode(g->m, &other[turn], rest, &e), e);
+        if (turn == 2) g->m->vision->max_rows = VISION_UNIT;
+        if (turn == 3) target_park_media(g->m);
+        CHECK_OK(target_encode(g->m, &s, got, &e), e);
+        CHECK_MSG(!memcmp(got, want, n * sizeof *want), "%s: another time, case %d", g->m->o->name, turn);
+    }
+    mem_free(want);
+    mem_free(got);
+    mem_free(rest);
+    for (size_t i = 0; i < COUNT(other); i++) picture_free(&other[i].frames[0]);
+    picture_free(&s.frames[0]);
+}
+
+TEST(vision_pictures_do_not_depend_on_each_other)
+{
+    const char *device[TEST_BACKENDS_MAX];
+    for (int d = 0, n = test_devices(device); d < n; d++)
+        for (size_t k = 0; k < COUNT(media_sets); k++) {
+            rig g;
+            if (open_rig(t, &g, &media_sets[k], device[d])) check_encoded(t, &g);
+            close_rig(&g);
+        }
 }
 
 TEST(vision_refuses_a_picture_that_does_not_fit)
