@@ -46,6 +46,7 @@ void target_set_kv(target *t, const kv_types *types)
 {
     t->n_kv_classes = target_kv_classes(t, types, t->kv_class);
     if (t->set_kv) t->set_kv(t, types);
+    if (t->vision) vision_set_exact(t->vision, types->full.k == CACHE_F32 && types->full.v == CACHE_F32);
 }
 
 /* --- steps --------------------------------------------------------------------------------------*/

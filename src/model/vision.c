@@ -144,12 +144,12 @@ static bool take_pages(vision *v, size_t n_pages, err *e)
     return ok;
 }
 
-/* Describes K and V of a layer, in the form that the backend attends to fastest: f16 in pages whose heads are padded to
- * a size that it prefers, if it has a preference, else f32. */
+/* Describes K and V of a layer: f16 in pages whose heads are padded to a size that the backend prefers, if it has a
+ * preference and they need not be exact, else f32. */
 static kv_class kv_of(const vision *v)
 {
     int         d    = v->c.head_dim;
-    const int  *size = v->o->f16_heads;
+    const int  *size = v->exact ? NULL : v->o->f16_heads;
     cache_types f32 = {CACHE_F32, CACHE_F32}, f16 = {CACHE_F16, CACHE_F16};
     while (size && *size && *size < d) size++;
     bool has_size = size && *size;
@@ -178,6 +178,12 @@ static bool take_picture(vision *v, int n, int values, err *e)
     else
         v->max_patches = n;
     return ok;
+}
+
+void vision_set_exact(vision *v, bool exact)
+{
+    if (v->exact != exact) free_picture(v);
+    v->exact = exact;
 }
 
 /* --- positions ----------------------------------------------------------------------------------------*/

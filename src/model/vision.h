@@ -26,6 +26,9 @@ size_t vision_bytes(const vision *v);
 /* Writes the soft tokens of a span, [s->n][n_out] floats of host memory. Blocks until they are computed. Loads the
  * weights first if they are not. ERR_INPUT: the picture is too large for the encoder. */
 bool vision_encode(vision *v, const media_span *s, float *out, err *e);
+/* exact: K and V of patches are f32, as those of the text are when its K/V cache is f32; else (the default) they have
+ * the type to which the backend attends fastest. */
+void vision_set_exact(vision *v, bool exact);
 /* Frees the weights and the memory for pictures until the next vision_encode. */
 void vision_park(vision *v);
 #endif

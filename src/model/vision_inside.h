@@ -41,6 +41,7 @@ struct vision {
     queue        *q;
     char          path[4096]; /* the checkpoint with the weights */
     bool          gguf;
+    bool          exact;                        /* vision_set_exact */
     char          stamp[FINGERPRINT_STAMP_MAX]; /* vision_stamp */
     size_t        file_bytes;                   /* weights in the file */
     atomic_bool   loaded;                       /* the following are set */
