@@ -212,6 +212,8 @@ static bool print_fit(const checkpoint *cp, const char *path, err *e)
     model_summary c;
     err           why  = {0};
     const char   *name = path;
+    if (drafter_kind_of(cp) < 0)
+        return err_set(e, ERR_INPUT, "--target: %s is not a drafter", cli_shown_path(cp->path));
     if (!cli_resolve_model(&path, e) || !checkpoint_open(&model, path, e)) return false;
     const model_family *f  = family_of(model);
     bool                ok = f ? f->describe(&c, model, &flags.engine.kv.types, e)
