@@ -395,17 +395,14 @@ static bool load_conversation(session *s, str note)
     return ok;
 }
 
-/* Restores a session. missing_ok: a missing one is not an error, since it begins now. */
-static void load_session(session *s, const char *name, bool missing_ok)
+/* Restores a session. */
+static bool load_session(session *s, const char *name, tandem_error *e)
 {
     tandem_session_info    info;
     tandem_session_content c;
-    tandem_error           e;
-    if (!tandem_session_restore(s->g, &(tandem_session){.name = name}, &c, &info, &e)) {
-        if (!missing_ok || e.code != TANDEM_NOT_FOUND) fprintf(stderr, "%s\n", e.text);
-        return;
-    }
-    if (load_conversation(s, (str){c.note, c.n_note})) {
+    if (!tandem_session_restore(s->g, &(tandem_session){.name = name}, &c, &info, e)) return false;
+    bool ok = load_conversation(s, (str){c.note, c.n_note});
+    if (ok) {
         tok_ids_clear(&s->text);
         tok_ids_put_n(&s->text, c.ids.p, c.ids.n);
         s->gen.request.seed     = c.seed;
@@ -413,21 +410,33 @@ static void load_session(session *s, const char *name, bool missing_ok)
         fprintf(stderr, "restored %s: %d turns, %d tokens, %d of them ready\n", info.name, s->n_turns, info.tokens,
                 info.reusable);
     } else {
-        fprintf(stderr, "the session %s is not a conversation of this program\n", name);
+        e->code = TANDEM_FORMAT;
+        snprintf(e->text, sizeof e->text, "the session '%s' is not a conversation of this program", name);
     }
     tandem_session_content_free(&c);
+    return ok;
+}
+
+/* Continues the session of --session, if there is one. The session at the end would replace one that is not restored,
+ * so that is an error. */
+static bool continue_session(session *s, err *e)
+{
+    tandem_error why;
+    if (load_session(s, session_name, &why) || why.code == TANDEM_NOT_FOUND) return true;
+    return err_set(e, ERR_FORMAT, "%s; it is kept: another name begins a new session", why.text);
 }
 
 /* Handles /load. */
 static void load(session *s, str given)
 {
-    char name[TANDEM_SESSION_NAME + 2];
+    char         name[TANDEM_SESSION_NAME + 2];
+    tandem_error e;
     if (!given.n && !session_name) {
         fputs("/load needs the name of a session, or --session\n", stderr);
         return;
     }
     snprintf(name, sizeof name, "%.*s", (int)(given.n < sizeof name ? given.n : sizeof name), given.n ? given.s : "");
-    load_session(s, given.n ? name : session_name, false);
+    if (!load_session(s, given.n ? name : session_name, &e)) fprintf(stderr, "%s\n", e.text);
 }
 
 static void set_system(session *s, str text)
@@ -579,8 +588,7 @@ int cmd_chat(int argc, char **args)
     chat_prompt_init(&s->prompt, GENERATE_MAX_CONTEXT);
     tok_ids_init(&s->text, 2 * (size_t)GENERATE_MAX_CONTEXT);
     bool ok = open_session(s, &e);
-    if (ok && session_name) load_session(s, session_name, true);
-    ok = ok && talk(s, &e);
+    ok      = ok && (!session_name || continue_session(s, &e)) && talk(s, &e);
     if (ok && session_name && s->text.n) save_session(s);
     drop_turns(s, 0, s->n_turns);
     picture_list_free(&s->pictures);

@@ -232,6 +232,14 @@ def chats():
     check("restored sums: 2 turns" in said and "there is no session 'nothing'" in said and "/load needs" in said, said)
     run = subprocess.run([TANDEM, "chat", "--session", "a/b"], input="", capture_output=True, text=True)
     check(run.returncode == 1 and "the name of a session" in run.stderr, f"a wrong name: {run}")
+    path, = (os.path.join(root, f) for root, _, files in os.walk(f"{tmp}/e") for f in files if f == "sums.session")
+    saved = open(path, "rb").read()
+    for damaged, model in (saved, "nano-qwen"), (saved[:1000], "nano"):
+        open(path, "wb").write(damaged)
+        run = subprocess.run([TANDEM, "chat", "-m", model, "--session-dir", f"{tmp}/e", "--session", "sums"], input="Hi\n",
+                             capture_output=True, text=True)
+        check(run.returncode == 1 and "it is kept" in run.stderr, f"a session that cannot be restored: {run}")
+        check(open(path, "rb").read() == damaged, f"a chat with {model} replaced a session that it could not restore")
 
 
 with tempfile.TemporaryDirectory() as tmp:
