@@ -262,7 +262,7 @@ bool ollama_pull(server_request *r, const tandem *t, buf *out, server_error *why
     str model = {0};
     (void)t;
     if (read_model(r, &model, why)) return buf_puts(out, "{\"status\":\"success\"}\n") || error_no_memory(why);
-    return why->status != 404 ||
+    return why->status == 404 &&
            error_set(why, 404, "model", "model_not_found",
                      "model '%.*s' not found: this server serves '%s' alone, and loads no others. Start one with "
                      "'tandem serve -m FILE --alias NAME'.",
