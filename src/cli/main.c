@@ -2,6 +2,7 @@
 #include "decode/worker.h"
 #include "model/family.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -49,12 +50,20 @@ static void on_bus_error(int sig)
     _exit(1);
 }
 
+/* Keeps 0, 1 and 2 from being reused for a file where they are closed. Reads of 0 and writes to 1 and 2 still fail. */
+static void fill_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return;
+}
+
 static int run_command(int argc, char **argv)
 {
     if (argc < 2) return print_help(stderr);
     const char *name = argv[1];
     if (!strcmp(name, DECODE_WORKER_COMMAND))
         return decode_worker_main(argc - 2, argv + 2); /* started by this program */
+    fill_descriptors();
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) return print_help(stdout);
     if (!strcmp(name, "--version")) return printf("tandem %s\n", TANDEM_VERSION) < 0;
     for (size_t i = 0; i < COUNT(commands); i++)
