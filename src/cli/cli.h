@@ -9,6 +9,8 @@
 #include "cli/options.h"
 #include "sched/open.h"
 
+#include <signal.h>
+
 int cmd_serve(int argc, char **args);
 int cmd_daemon(int argc, char **args);
 int cmd_run(int argc, char **args);
@@ -38,6 +40,11 @@ bool cli_parse_ids(tok_ids *out, str text, int32_t n_vocab, err *e);
 int cli_threads(int asked);
 /* Checks before the work begins that the directory of `path` can be written. Does not open or create the file. */
 bool cli_check_output(const char *path, err *e);
+/* Sets cli_stop when SIGINT, SIGTERM or SIGHUP comes, so that a command can remove an unfinished file; a second signal
+ * ends the process. cli_end_stopped ends the process as that signal does, if there was one. */
+extern volatile sig_atomic_t cli_stop;
+void                         cli_catch_stop(void);
+void                         cli_end_stopped(void);
 /* Replaces "nano" (also NULL), "nano-qwen" or "nano-vision" by a path of the built-in model that only this process can
  * open and that stays valid until it ends. Leaves other paths as they are. The functions after it take resolved paths,
  * also those of cli_resolve_drafters, and return a constant or a part of `path`. */

@@ -87,6 +87,26 @@ bool cli_check_output(const char *path, err *e)
     return access(dir, W_OK) == 0 || err_set(e, ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
+/* --- signals ------------------------------------------------------------------------------------*/
+volatile sig_atomic_t cli_stop;
+static void           on_stop(int sig) { cli_stop = sig; }
+
+void cli_catch_stop(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction act       = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART}, before;
+    for (size_t i = 0; i < COUNT(signals); i++) /* ignored ones stay ignored, as nohup wants */
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(signals[i], &act, NULL);
+}
+
+void cli_end_stopped(void)
+{
+    if (!cli_stop) return;
+    signal(cli_stop, SIG_DFL);
+    raise(cli_stop);
+}
+
 /* --- progress -----------------------------------------------------------------------------------*/
 void progress_start(progress_bar *b, const char *what)
 {

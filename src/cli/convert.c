@@ -46,10 +46,13 @@ static bool convert(const char *dir, convert_options *opt, err *e)
     opt->recode = (recode_options){.n_threads    = cli_threads(flags.n_threads),
                                    .progress     = progress_show,
                                    .progress_ctx = &bar,
-                                   .part_bytes   = flags.split_bytes};
+                                   .part_bytes   = flags.split_bytes,
+                                   .stop         = &cli_stop};
+    cli_catch_stop();
     progress_start(&bar, "converting");
     bool ok = convert_dir(dir, flags.out, opt, e);
     progress_end(&bar);
+    if (!ok) cli_end_stopped();
     return ok;
 }
 

@@ -28,10 +28,13 @@ static bool quantize(char **args, quant_type want, err *e)
     recode_options opt = {.n_threads    = cli_threads(flags.n_threads),
                           .progress     = progress_show,
                           .progress_ctx = &bar,
-                          .part_bytes   = flags.split_bytes};
+                          .part_bytes   = flags.split_bytes,
+                          .stop         = &cli_stop};
+    cli_catch_stop();
     progress_start(&bar, "quantizing");
     bool ok = recode_file(args[0], args[1], want, &opt, &n_lossy, e);
     progress_end(&bar);
+    if (!ok) cli_end_stopped();
     if (ok && n_lossy && !quant_is_float(want))
         log_event(LOG_WARN, "quantize",
                   "%zu tensors were quantised before: quantising again loses more than from the "

@@ -105,7 +105,8 @@ struct recoder {
     void (*progress)(void *ctx, size_t done, size_t total);
     void *progress_ctx;
     void (*drop)(const void *ctx, const tensor *piece);
-    const void *drop_ctx;
+    const void                  *drop_ctx;
+    const volatile sig_atomic_t *stop;
 };
 
 recoder *recoder_new(gguf_writer *w, const recode_options *opt, size_t total_bytes,
@@ -121,6 +122,7 @@ recoder *recoder_new(gguf_writer *w, const recode_options *opt, size_t total_byt
     r->progress_ctx = opt->progress_ctx;
     r->drop         = drop;
     r->drop_ctx     = drop_ctx;
+    r->stop         = opt->stop;
     return r;
 }
 
@@ -183,6 +185,7 @@ bool recoder_put(recoder *r, const tensor *src, quant_type to, err *e)
     for (size_t at = 0; at < n; at += SLAB) {
         size_t      k    = n - at < SLAB ? n - at : SLAB;
         const char *data = (const char *)src->data + bytes_of(src->type, at);
+        if (r->stop && *r->stop) return err_set(e, ERR_IO, "ended by signal %d", (int)*r->stop);
         if (!put_slab(r, src, data, k, to, e)) return false;
         step_on(r, src, data, bytes_of(src->type, k));
     }

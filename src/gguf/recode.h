@@ -13,6 +13,8 @@
 #include "base/thread.h"
 #include "gguf/gguf_write.h"
 
+#include <signal.h>
+
 enum { RECODE_FORMAT_VERSION = 2 }; /* the value of general.quantization_version for the blocks of gguf/quant.h */
 
 typedef struct {
@@ -36,6 +38,8 @@ typedef struct {
     void (*progress)(void *ctx, size_t done, size_t total);
     void    *progress_ctx;
     uint64_t part_bytes; /* only for recode_file: as for gguf_writer_begin */
+    /* The number of a signal that ended the work, 0 while there is none: then recoder_put fails. May be NULL. */
+    const volatile sig_atomic_t *stop;
 } recode_options;
 
 typedef struct recoder recoder;
