@@ -69,7 +69,7 @@ static const option opts[] = {
     OPT_RESULT(flags.json, flags.no_hash),
     OPT_LOGGING,
 };
-static const opt_spec usage = {"bench", "bench kv [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
+static const opt_spec usage = {"bench kv", "bench kv [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
                                "Compares types of K and V: memory, speed, perplexity and acceptance of drafts.", opts,
                                COUNT(opts)};
 

@@ -72,7 +72,7 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec usage = {
-    "bench", "bench lanes [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
+    "bench lanes", "bench lanes [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
     "Measures the engine with many concurrent users, in interleaved turns of plain decoding and other methods: tokens "
     "per\n"
     "second of all together and of each answer, time to the first token, acceptance, also by the class of the "

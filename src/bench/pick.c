@@ -33,7 +33,7 @@ static const option opts[] = {
     OPT_REPEATS(flags.repeats, MAX_REPEATS, NULL, "measurements of each cell (default 9)"),
     OPT_LOGGING,
 };
-static const opt_spec usage = {"bench", "bench pick [FLAGS]",
+static const opt_spec usage = {"bench pick", "bench pick [FLAGS]",
                                "Times picks from random logits in microseconds, by the kind of sampling and the rows "
                                "of a step.",
                                opts, COUNT(opts)};
@@ -152,8 +152,8 @@ static bool measure_all(bench *b, err *e)
 
 static void print_table(const bench *b)
 {
-    printf("picks from %d logits on %s, us; medians of %d\n%-40s", flags.n_vocab, engine_devices[flags.device],
-           flags.repeats, "rows");
+    printf("picks from %d logits on %s%s%s, us; medians of %d\n%-40s", flags.n_vocab, b->o->name,
+           b->o->kernels ? ":" : "", b->o->kernels ? b->o->kernels : "", flags.repeats, "rows");
     for (int i = 0; i < b->n_rows; i++) printf("%10d", b->rows[i]);
     for (int k = 0; k < KINDS; k++) {
         printf("\n%-40s", kinds[k].name);

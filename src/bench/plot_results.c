@@ -23,7 +23,7 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec usage = {
-    "bench", "bench plot RESULT.json... -o OUT.svg",
+    "bench plot", "bench plot RESULT.json... -o OUT.svg",
     "Draws results that the other parts and loadtest wrote with --json: curves over the rows or the users, bars by\n"
     "context size, or of bench spec --accept bars by what is accepted.",
     opts, COUNT(opts)};

@@ -33,7 +33,7 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec usage = {
-    "bench", "bench raw [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
+    "bench raw", "bench raw [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
     "Times the bare loop and the engine at one lane, in interleaved pairs. For each method: "
     "tokens per second of both, and ratios\n"
     "with 90% intervals of whole answers, of decoding after the first token, and of the bare "

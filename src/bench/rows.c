@@ -70,7 +70,7 @@ static const option opts[] = {
          "a JSON line for each"},
     OPT_LOGGING,
 };
-static const opt_spec usage = {"bench", "bench rows [-m MODEL | --shape SHAPE] [FLAGS]",
+static const opt_spec usage = {"bench rows", "bench rows [-m MODEL | --shape SHAPE] [FLAGS]",
                                "Times steps of 1 to 32 rows after given contexts, and prompts; counts the experts that "
                                "they touch.\nThe contexts are random, not computed.",
                                opts, COUNT(opts)};

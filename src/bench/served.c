@@ -37,7 +37,7 @@ static const option opts[] = {
     OPT_LOGGING_FROM("info"),
 };
 static const opt_spec usage = {
-    "bench", "bench serve [-m MODEL] [--draft DRAFTER] --accept TOKENS [FLAGS]",
+    "bench serve", "bench serve [-m MODEL] [--draft DRAFTER] --accept TOKENS [FLAGS]",
     "Serves a model whose drafters have a simulated acceptance, for load tests of weights that are not trained. Draft\n"
     "tokens are right only in responses that were given before: ask with \"speculative\": \"off\" first, then again.",
     opts, COUNT(opts)};

@@ -50,7 +50,7 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec usage = {
-    "bench", "bench spec [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
+    "bench spec", "bench spec [-m MODEL | --shape SHAPE] [--draft DRAFTER] [FLAGS]",
     "Compares methods of speculation with plain decoding, in interleaved pairs: rates and their ratios with 90% "
     "intervals,\n"
     "of decoding alone (gen) and with the prompt (wall), acceptance, and the time of each phase. Also checks that all "

@@ -53,7 +53,9 @@ static const opt_spec usage = {
     "token, rates, the whole answer, memory, acceptance; medians with 90% intervals. -n is 128 here. Other parts:\n"
     "bench rows (steps by number of rows), bench spec (methods on short prompts), bench raw (the engine against "
     "the bare loop), bench lanes\n"
-    "(rates by number of users), bench plot (results as SVG), bench shape (a made-up model as a file).",
+    "(rates by number of users), bench kv (types of K and V), bench pick (picking tokens from logits), bench plot "
+    "(results as SVG),\n"
+    "bench shape (a made-up model as a file), bench serve (a server with simulated acceptance).",
     opts, COUNT(opts)};
 
 typedef enum { TTFT, PP, TPOT, GEN, WALL, E2E, THROUGHPUT, METRICS } metric;
@@ -344,7 +346,7 @@ static const bench_command command = {
     .check   = check_flags,
     .measure = measure_table,
     .json    = &flags.json,
-    .stray   = "is not a part of bench, expected table, rows, spec, raw, lanes, plot or shape"};
+    .stray   = "is not a part of bench, expected table, rows, spec, raw, lanes, kv, pick, plot, shape or serve"};
 
 int bench_table(int argc, char **args)
 {

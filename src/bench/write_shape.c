@@ -37,7 +37,7 @@ static const option opts[] = {
     OPT_LOGGING,
 };
 static const opt_spec usage = {
-    "bench", "bench shape --shape SHAPE -o FILE.gguf [--draft-out FILE.gguf] [--mtp-out FILE.gguf] [FLAGS]",
+    "bench shape", "bench shape --shape SHAPE -o FILE.gguf [--draft-out FILE.gguf] [--mtp-out FILE.gguf] [FLAGS]",
     "Writes a model of random weights: the same file for this program and for others.", opts, COUNT(opts)};
 
 typedef bool shape_maker(shape_image *out, const shape_spec *s, err *e);
