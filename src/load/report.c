@@ -185,7 +185,11 @@ void load_put_ratios(buf *out, const char *users, const char *a, const char *b, 
     buf_printf(out, "%-7s %s / %s:", users, a, b);
     for (int i = 0; i < LOAD_RATIOS; i++) {
         interval r = load_ratio_of(x, y, (load_ratio)i);
-        buf_printf(out, "%s %s %.2f [%.2f, %.2f]", i ? "," : "", says[i], r.median, r.low, r.high);
+        buf_printf(out, "%s %s ", i ? "," : "", says[i]);
+        if (isnan(r.median))
+            buf_putc(out, '-');
+        else
+            buf_printf(out, "%.2f [%.2f, %.2f]", r.median, r.low, r.high);
     }
     buf_putc(out, '\n');
 }

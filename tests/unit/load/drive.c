@@ -415,7 +415,7 @@ TEST(load_tally_has_the_right_figures)
     };
     double     gap[] = {0.25, 0.75};
     load_run   r     = {.sample = s, .n = 2, .gaps = {gap, 2, 2}, .asked = 3, .cut = 1, .seconds = 2};
-    load_tally a = {0}, b = {0};
+    load_tally a = {0}, b = {0}, c = {0};
     err        e;
     buf        out;
     CHECK_OK(load_tally_add(&a, &r, &e), e);
@@ -438,12 +438,17 @@ TEST(load_tally_has_the_right_figures)
     load_put_row(&out, "8", "one", &a);
     load_put_reasons(&out, &a);
     load_put_ratios(&out, "8", "one", "two", &a, &b);
+    load_run one = {.sample = s + 1, .n = 1, .asked = 1, .seconds = 1};
+    CHECK_OK(load_tally_add(&c, &one, &e), e);
+    load_put_ratios(&out, "1", "three", "three", &c, &c);
     buf_putc(&out, 0);
     CHECK(strstr(out.p, "1 were cut") && strstr(out.p, "1 responses had no usage"));
     CHECK(strstr(out.p, "one / two: output tok/s 2.00 [2.00, 2.00]"));
+    CHECK(strstr(out.p, "TTFT 1.00 [1.00, 1.00], TPOT -, E2E 1.00")); /* it has no response of several tokens */
     buf_deinit(&out);
     load_tally_deinit(&a);
     load_tally_deinit(&b);
+    load_tally_deinit(&c);
 }
 
 TEST(load_tally_takes_counters_where_answers_tell_nothing)
