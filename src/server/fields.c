@@ -257,6 +257,8 @@ void field_describe(const field_info *f, char *out, size_t cap)
     case FIELD_INT:
         if (f->min == f->max)
             snprintf(out, cap, "%.17g", f->min);
+        else if (f->max >= MOST_INT)
+            snprintf(out, cap, "a whole number from -(2^63 - 1) to 2^63 - 1");
         else
             snprintf(out, cap, "a whole number from %.17g to %.17g", f->min, f->max);
         break;

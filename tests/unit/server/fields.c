@@ -185,6 +185,7 @@ TEST(fields_are_described_in_words)
         {{.kind = FIELD_ARRAY, .min = 1, .max = 16}, "a list of 1 to 16 items"},
         {{.kind = FIELD_INT, .min = 1, .max = 1}, "1"},
         {{.kind = FIELD_INT, .min = 1, .max = 32}, "a whole number from 1 to 32"},
+        {{.kind = FIELD_INT, .min = -0x1p63, .max = 0x1p63}, "a whole number from -(2^63 - 1) to 2^63 - 1"},
         {{.kind = FIELD_BOOL, .max = 0}, "false"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
