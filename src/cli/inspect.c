@@ -3,6 +3,7 @@
 #include "model/drafter.h"
 #include "model/family.h"
 #include "model/find_drafters.h"
+#include "model/vision.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -288,6 +289,14 @@ static void print_template(const chat_format *f, const checkpoint *cp)
     buf_deinit(&text);
 }
 
+/* Prints what the model has besides the text model: an encoder of pictures, an MTP head. */
+static void print_extras(const checkpoint *cp, const model_family *f)
+{
+    if (f->vision && vision_may_exist(cp, cli_encoder(cp->path, NULL)))
+        printf("pictures     an encoder, %s\n", cp->gguf ? "in a file of its own (--mmproj)" : "in the directory");
+    if (drafter_kind_of(cp) >= 0) printf("drafter      an MTP head of its own (--draft mtp)\n");
+}
+
 /* Prints the drafters that --draft auto takes or passes over. */
 static void print_drafters(const checkpoint *cp)
 {
@@ -319,6 +328,7 @@ static bool inspect(const char *path, err *e)
         print_other(cp);
     else if (f->describe(&c, cp, &flags.engine.kv.types, &why)) {
         print_summary(cp, &c);
+        print_extras(cp, f);
         if (!cli_is_built_in(path)) print_drafters(cp);
     } else
         printf("to run       not possible: %s\n", why.text);
