@@ -74,7 +74,7 @@ static const option opts[] = {
      .kind = OPT_STR,
      .dest = &flags.api_key_file,
      .arg  = "FILE",
-     .help = "hashes of valid API keys (docs/operating.md); all endpoints except /health then need one"},
+     .help = "hashes of valid API keys (docs/operating.md); all endpoints except /health and /ui/ then need one"},
     {.name = "api-key", .kind = OPT_STR, .dest = &flags.api_key, .arg = "KEY", .help = "one API key as plain text"},
     {.name = "admin-key-file",
      .kind = OPT_STR,
@@ -186,6 +186,8 @@ static int check_usage(int n_args, char **args)
         err e = {0};
         if (!origin_list_check(flags.cors.item[i], &e)) return opt_usage(&usage, "--cors: %s", e.text);
     }
+    for (int i = 0; i < flags.alias.n; i++)
+        if (!flags.alias.item[i][0]) return opt_usage(&usage, "--alias: the name is empty");
     if (!flags.tls_cert != !flags.tls_key) return opt_usage(&usage, "--tls-cert and --tls-key must be given together");
     if (flags.api_key && flags.api_key_file)
         return opt_usage(&usage, "--api-key and --api-key-file exclude each other");
