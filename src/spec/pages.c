@@ -146,7 +146,9 @@ static bool reserve_memory(spec_lane *l, err *e)
     l->need = (kv_need){0};
     forget_drafts(l);
     if (kv_could_reserve(s->kv, &all, kv_cap(s))) return err_set(e, ERR_BUSY, "there is no room for this request now");
-    return err_set(e, ERR_CONTEXT, "the request needs %.1f MB of K/V, more than the whole cache",
+    return err_set(e, ERR_CONTEXT,
+                   "the request needs %.1f MB of K/V, more than the whole cache: use a shorter prompt or a smaller "
+                   "max_tokens, or a larger cache (kv_bytes)",
                    (double)kv_need_bytes(s->kv, &all) / 1e6);
 }
 
