@@ -1,5 +1,7 @@
 #include "cli/service.h"
 
+#include "base/log.h"
+
 /* Parses "queue_max=8". The texts live as long as the process. */
 static bool parse_setting(const char *text, tandem_setting *out)
 {
@@ -19,6 +21,8 @@ bool service_check(service_flags *f, const opt_spec *usage)
             return opt_usage(usage, "--set: '%s' is not NAME=VALUE", f->set.item[i]), false;
     if (f->engine.kv_bytes && f->engine.memory_share > 0)
         return opt_usage(usage, "--memory-share and --kv-bytes both set the size of the K/V cache: give one"), false;
+    if (f->cache_bytes && !f->cache_dir)
+        log_event(LOG_WARN, "cache", "--cache-bytes has no effect without --cache-dir");
     return true;
 }
 
