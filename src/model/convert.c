@@ -139,7 +139,7 @@ bool plan_computed(convert_plan *p, const tensor *like, const char *to, void (*c
 /* --- tensors that are not converted -------------------------------------------------------------------------- */
 static bool is_media(str name)
 {
-    static const char *const part[] = {"vision", "audio"};
+    static const char *const part[] = {"vision", "visual", "audio"};
     for (size_t i = 0; i < COUNT(part); i++)
         if (memmem(name.s, name.n, part[i], strlen(part[i]))) return true;
     return false;
@@ -156,7 +156,9 @@ static void report_left_out(const convert_plan *p)
         if (is_media(name)) continue;
         if (!n_other++) other = name;
     }
-    if (n_media) log_event(LOG_WARN, "convert", "%zu tensors for images and sound are left out", n_media);
+    if (n_media)
+        log_event(LOG_WARN, "convert", "%zu tensors for images and sound are left out: the file is a text model",
+                  n_media);
     if (n_other)
         log_event(LOG_INFO, "convert", "%zu unused tensors are left out, the first is '%.*s'", n_other, STR_ARG(other));
 }
