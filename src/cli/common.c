@@ -10,7 +10,16 @@
 
 int cli_fail(const err *e)
 {
-    fprintf(stderr, "tandem: %s\n", e->text);
+    static const char own[] = "/proc/self/fd/"; /* here lie the parts of built-in models: their names are shown */
+    const char       *at    = strstr(e->text, own);
+    char              path[32];
+    if (at) {
+        size_t n = sizeof own - 1 + strspn(at + sizeof own - 1, "0123456789");
+        snprintf(path, sizeof path, "%.*s", (int)n, at);
+        fprintf(stderr, "tandem: %.*s%s%s\n", (int)(at - e->text), e->text, cli_path_name(path), at + strlen(path));
+    } else {
+        fprintf(stderr, "tandem: %s\n", e->text);
+    }
     return 1;
 }
 
