@@ -795,11 +795,17 @@ void shape_free(shape_image *i)
     i->bytes = (str){0};
 }
 
-bool shape_write(const shape_image *i, const char *path, err *e)
+bool shape_write(const shape_image *i, const char *path, const volatile sig_atomic_t *stop, err *e)
 {
+    enum { PIECE = 64 << 20 };
     out_file f;
-    bool     ok = out_file_open(&f, path, e) && out_file_put(&f, i->bytes.s, i->bytes.n, e) && out_file_close(&f, e) &&
-              out_file_keep(&f, e);
+    bool     ok = out_file_open(&f, path, e);
+    for (size_t at = 0; ok && at < i->bytes.n; at += PIECE) {
+        size_t left = i->bytes.n - at;
+        ok          = (!(stop && *stop) || err_set(e, ERR_IO, "ended by signal %d", (int)*stop)) &&
+             out_file_put(&f, i->bytes.s + at, left < PIECE ? left : PIECE, e);
+    }
+    ok = ok && out_file_close(&f, e) && out_file_keep(&f, e);
     out_file_discard(&f);
     return ok;
 }

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#include <signal.h>
 #include <stdint.h>
 
 typedef struct {
@@ -32,6 +33,7 @@ typedef struct {
 bool shape_target(shape_image *out, const shape_spec *s, err *e);
 bool shape_drafter(shape_image *out, const shape_spec *s, err *e);
 bool shape_assistant(shape_image *out, const shape_spec *s, err *e);
-bool shape_write(const shape_image *i, const char *path, err *e); /* as a GGUF file; none is left on failure */
-void shape_free(shape_image *i);                                  /* leaves it empty; accepts an empty one */
+/* Writes a GGUF file; none is left on failure. stop: as in recode_options. */
+bool shape_write(const shape_image *i, const char *path, const volatile sig_atomic_t *stop, err *e);
+void shape_free(shape_image *i); /* leaves it empty; accepts an empty one */
 #endif

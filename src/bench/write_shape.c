@@ -45,7 +45,7 @@ typedef bool shape_maker(shape_image *out, const shape_spec *s, err *e);
 static bool write_one(const char *path, shape_maker *make, err *e)
 {
     shape_image image = {0};
-    bool        ok    = make(&image, &flags.shape.spec, e) && shape_write(&image, path, e);
+    bool        ok    = make(&image, &flags.shape.spec, e) && shape_write(&image, path, &cli_stop, e);
     if (ok) printf("%s: %s, %.2f GB\n", path, image.name, (double)image.bytes.n / 1e9);
     shape_free(&image);
     return ok;
@@ -66,7 +66,11 @@ int bench_shape(int argc, char **args)
     for (size_t i = 0; i < COUNT(files); i++)
         if (files[i].path && !cli_check_output(files[i].path, &e)) return cli_fail(&e);
     if (flags.shape.spec.tokenizer && !cli_resolve_model(&flags.shape.spec.tokenizer, &e)) return cli_fail(&e);
+    cli_catch_stop();
     for (size_t i = 0; i < COUNT(files); i++)
-        if (files[i].path && !write_one(files[i].path, files[i].make, &e)) return cli_fail(&e);
+        if (files[i].path && !write_one(files[i].path, files[i].make, &e)) {
+            cli_end_stopped();
+            return cli_fail(&e);
+        }
     return cli_flush(&e) ? 0 : cli_fail(&e);
 }

@@ -7,6 +7,8 @@
 #include "model/gemma4_config.h"
 #include "test.h"
 
+#include <unistd.h>
+
 static int index_of(const char *const *names, const char *name)
 {
     int i = 0;
@@ -45,13 +47,18 @@ TEST(shape_as_a_file_is_the_image)
     file_map    m = {0};
     char        path[4096];
     snprintf(path, sizeof path, "%s/shape.gguf", test_tmp_dir());
-    if (CHECK_OK(shape_drafter(&a, &s, &e), e) && CHECK_OK(shape_write(&a, path, &e), e) &&
+    if (CHECK_OK(shape_drafter(&a, &s, &e), e) && CHECK_OK(shape_write(&a, path, NULL, &e), e) &&
         CHECK_OK(file_map_open(&m, path, &e), e)) {
         CHECK_INT(m.n, a.bytes.n);
         CHECK(memcmp(m.p, a.bytes.s, m.n) == 0);
     }
     file_map_close(&m);
-    CHECK(!shape_write(&a, "/nowhere/shape.gguf", &e));
+    CHECK(!shape_write(&a, "/nowhere/shape.gguf", NULL, &e));
+
+    sig_atomic_t stop = SIGINT;
+    snprintf(path, sizeof path, "%s/stopped.gguf", test_tmp_dir());
+    CHECK(!shape_write(&a, path, &stop, &e) && strstr(e.text, "signal"));
+    CHECK(access(path, F_OK) != 0);
     shape_free(&a);
 }
 
