@@ -15,7 +15,7 @@ const load_own_prompt load_own_prompts[] = {
     {"How many minutes are 3 hours?", "sums"},
     {"Which is larger, 58 or 85?", "sums"},
     {"Write a Python function that adds two numbers.", "formats"},
-    {"Make a table of the numbers 1 to 4 and their squares.", "formats"},
+    {"Write a Python function that returns the square of a number.", "formats"},
     {"Hello! How are you?", "talk"},
     {"Name: Anna. Age: 34. City: Rome. Write this as JSON.", "formats"},
     {"What colour is the sky?", "talk"},
