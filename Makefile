@@ -76,10 +76,12 @@ endif
 ifeq ($(CUDA),emu)
 CFLAGS    += -Itests/emu
 EMU       := $(wildcard tests/emu/*.c)
+# Kernels report their reads and writes to tests/emu/watch.c, which stands for the thread sanitizer's library.
+EMU_WATCH := $(if $(SAN),,-fsanitize=thread --param=tsan-instrument-func-entry-exit=0)
 LDLIBS    += -lstdc++
 endif
 
-ALL_FLAGS := $(strip $(CFLAGS) $(if $(CUDA),$(NVCCFLAGS))) # expanded here: some objects have flags of their own
+ALL_FLAGS := $(strip $(CFLAGS) $(if $(CUDA),$(NVCCFLAGS)) $(EMU_WATCH)) # expanded here: some objects have flags of their own
 
 # Hash of the sources that K/V and states depend on, of the compilers and of their flags: stored ones of another build
 # are not used (spec/image.h).
@@ -178,7 +180,7 @@ $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags.is
 	@mkdir -p $(@D)
 	$(call say,CXX,$< [emu])
 	$(Q)$(CXX) -x c++ -std=c++17 $(OPT) -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-expansion-to-defined -fno-ipa-icf -ffp-contract=off \
-	    -fno-strict-aliasing -fno-exceptions -fPIC -fvisibility=hidden -Itests/emu -Isrc -D_GNU_SOURCE -D_Static_assert=static_assert $(SAN) \
+	    -fno-strict-aliasing -fno-exceptions -fPIC -fvisibility=hidden -Itests/emu -Isrc -D_GNU_SOURCE -D_Static_assert=static_assert $(SAN) $(EMU_WATCH) \
 	    -MMD -MP -c -o $@ $<
 endif
 
@@ -252,6 +254,11 @@ $(BUILD)/obj/tests/fuzz/fuzz_http_llhttp.o: CFLAGS += -DLLHTTP_STRICT_MODE=1 -is
 SPEC_RIG := $(addprefix $(BUILD)/obj/,tests/spec/rig.o src/bench/oracle.o)
 
 $(BUILD)/rows $(BUILD)/vision: $(BUILD)/%: $(BUILD)/obj/tests/gpu/%.o $(SPEC_RIG) $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# The emulator finds kernels that use memory too early.
+$(BUILD)/watch_test: $(BUILD)/obj/tests/emu/watch_test.cu.o $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -329,7 +336,8 @@ check-exports: $(STATIC) $(SHARED) $(BUILD)/tandem
 
 # The GPU backend on a GPU, GPU_MODELS=a.gguf timed too; and its kernels on the processor.
 EMU_TESTS := matmul joined attention rms_norm rope gated router kv_ embed_ copy_rows add softcap experts sample argmax logprobs \
-             scatter logits block_conv buffers queue graph profile weights backend model_golden_dense delta_ qwen_mtp qwen_dflash model_golden_qwen encoder_ops vision_golden_merged vision_golden_without_tower vision_pictures
+             scatter logits block_conv buffers queue graph profile weights backend model_golden_dense delta_ qwen_mtp qwen_dflash model_golden_qwen encoder_ops vision_golden_merged vision_golden_without_tower \
+             vision_pictures narrow sparse_ few_lanes
 GPU := CUDA=1 BUILD=build/gpu OPT=-O2 SSL_LIBS='-l:libssl.a -l:libcrypto.a' \
        MEDIA_LIBS='-l:libpng.a -l:libz.a -l:libjpeg.a -l:libwebpdemux.a -l:libwebp.a -l:libseccomp.a'
 GPU_PROGRAMS := $(addprefix build/gpu/,unit tandem rows vision spec_exact)
@@ -339,8 +347,9 @@ gpu-programs:
 check-gpu: gpu-programs
 	tests/gpu/run $(GPU_MODELS)
 emu-programs:
-	$(MAKE) CUDA=emu BUILD=build/emu build/emu/unit
+	$(MAKE) CUDA=emu BUILD=build/emu build/emu/unit build/emu/watch_test
 check-emu: emu-programs
+	build/emu/watch_test
 	build/emu/unit -j $(JOBS) $(EMU_TESTS)
 
 # A build with sanitizers takes twice as long at -O2. At -O1 gcc knows too little about lengths for -Wformat-truncation.

@@ -3,7 +3,8 @@
  * `make CUDA=emu` puts this header before CUDA's own ones in the include path. A thread of a block is a fiber. Blocks
  * run one after the other; the order of the threads of a block changes at every switch, so that a missing barrier is
  * likely to show. A barrier that not all threads reach ends the program with a message. Device memory is heap memory,
- * so the address sanitizer checks the reads and writes of kernels. Nothing here is fast. */
+ * so the address sanitizer checks the reads and writes of kernels. In a build without sanitizers, kernels that use memory
+ * before the kernels before them have finished are found (watch.h). Nothing here is fast. */
 #ifndef TANDEM_EMU_CUDA_RUNTIME_API_H
 #define TANDEM_EMU_CUDA_RUNTIME_API_H
 #include <stddef.h>
@@ -73,9 +74,11 @@ extern emu_place emu_at; /* the running fiber's */
 /* A launch. The kernel's arguments follow the struct in memory. */
 typedef struct emu_node emu_node;
 struct emu_node {
-    emu_node *next;
-    emu_dim   grid, block;
-    size_t    shared;
+    emu_node   *next;
+    const char *name;
+    int         early; /* may start before the launches before it have finished */
+    emu_dim     grid, block;
+    size_t      shared;
     void (*kernel)(void *node);
     void (*free)(emu_node *node);
     int refs; /* to the list: a graph and its executable share one */
@@ -83,7 +86,7 @@ struct emu_node {
 int  emu_recording(void); /* launches are to be kept, not run */
 void emu_record(emu_node *n);
 
-void emu_run(emu_dim grid, emu_dim block, size_t shared, void (*kernel)(void *ctx), void *ctx);
+void emu_run(emu_node *n);
 void emu_sync_block(void);
 void emu_yield(void); /* lets other warps run */
 /* Gives 8 bytes to the other lanes of the warp; returns what all of them gave, [32], when all have. */
@@ -96,6 +99,12 @@ const emu_operands *emu_sync_operands(const emu_operands *mine);
 int                 emu_lane(void);
 void                emu_fail(const char *what); /* says so and ends the program */
 extern float        emu_f16[1 << 16];           /* as floats; filled by the first launch */
+
+/* Programmatic launch, and reads that the compiler does not report (watch.h). */
+void    emu_wait_for_previous(void);
+void    emu_let_next_start(void);
+void    emu_reads(const void *p, size_t bytes);
+int32_t emu_read_l2(const int32_t *p);
 #ifdef __cplusplus
 }
 #include "emu_kernel.h"

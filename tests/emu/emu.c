@@ -2,7 +2,9 @@
 #include "cuda_runtime_api.h"
 
 #include "gguf/quant.h"
+#include "watch.h"
 
+#include <malloc.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,8 +35,7 @@ static struct {
     uint64_t     given[2][MAX_THREADS];
     emu_operands operands[2][MAX_THREADS];
     uint64_t     rand;
-    void (*kernel)(void *ctx);
-    void *ctx;
+    emu_node    *launch;
 } emu;
 
 static _Alignas(1024) char dynamic_shared[SHARED_BYTES];
@@ -57,7 +58,7 @@ static void leave(fiber_state s)
 
 static void fiber_main(void)
 {
-    emu.kernel(emu.ctx);
+    emu.launch->kernel(emu.launch);
     leave(DONE);
     abort();
 }
@@ -178,29 +179,33 @@ static void run_block(void)
     }
 }
 
-void emu_run(emu_dim grid, emu_dim block, size_t shared, void (*kernel)(void *ctx), void *ctx)
+void emu_run(emu_node *n)
 {
+    emu_dim grid = n->grid, block = n->block;
     emu.n      = (int)(block.x * block.y * block.z);
-    emu.kernel = kernel;
-    emu.ctx    = ctx;
+    emu.launch = n;
     if (emu_f16[1] == 0) /* the smallest above zero */
         for (int i = 0; i < 1 << 16; i++) emu_f16[i] = f16_to_f32((uint16_t)i);
     if (!emu.stacks)
         emu.stacks =
             mmap(NULL, (size_t)MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (emu.stacks == MAP_FAILED || emu.n < 1 || emu.n > MAX_THREADS || shared > SHARED_BYTES || !grid.x || !grid.y ||
-        !grid.z || grid.y > 65535 || grid.z > 65535) {
+    if (emu.stacks == MAP_FAILED || emu.n < 1 || emu.n > MAX_THREADS || n->shared > SHARED_BYTES || !grid.x ||
+        !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535) {
         fprintf(stderr, "emu: a launch that a GPU would refuse\n");
         abort();
     }
     emu_at = (emu_place){.block_dim = block, .grid_dim = grid, .dynamic = dynamic_shared};
+    watch_launch(n->name, n->early);
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
                 memset(dynamic_shared, 0xA5, sizeof dynamic_shared);
                 emu_at.block = (emu_dim){x, y, z};
+                watch_block();
                 run_block();
+                watch_block_end();
             }
+    watch_launch_end();
 }
 
 /* --- graphs ---------------------------------------------------------------------------------------*/
@@ -261,7 +266,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
     (void)s;
     not_recording("the launch of a graph");
-    for (emu_node *n = e; n; n = n->next) emu_run(n->grid, n->block, n->shared, n->kernel, n);
+    watch_all_complete();
+    for (emu_node *n = e; n; n = n->next) emu_run(n);
     return cudaSuccess;
 }
 
@@ -310,26 +316,32 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void **out, size_t bytes)
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
+    (void)flags;
     size_t max = (size_t)16 << 30;
     *out       = bytes > max ? NULL : aligned_alloc(ALIGN, (bytes + ALIGN - 1) / ALIGN * ALIGN);
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
-cudaError_t cudaFree(void *p)
+cudaError_t cudaFreeHost(void *p)
 {
     free(p);
     return cudaSuccess;
 }
 
-cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    (void)flags;
-    return cudaMalloc(out, bytes);
+    cudaError_t status = cudaHostAlloc(out, bytes, cudaHostAllocDefault);
+    if (*out) watch_begin(*out, malloc_usable_size(*out));
+    return status;
 }
 
-cudaError_t cudaFreeHost(void *p) { return cudaFree(p); }
+cudaError_t cudaFree(void *p)
+{
+    if (p) watch_end(p, malloc_usable_size(p));
+    return cudaFreeHost(p);
+}
 
 cudaError_t cudaMemset(void *p, int byte, size_t n)
 {
@@ -341,7 +353,14 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, cuda
 {
     (void)kind, (void)s;
     not_recording("a copy");
+    watch_all_complete();
     memcpy(to, from, n);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    watch_all_complete();
     return cudaSuccess;
 }
 
@@ -359,6 +378,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     (void)s;
     not_recording("a wait");
+    watch_all_complete();
     return cudaSuccess;
 }
 
@@ -380,7 +400,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     cudaError_t name(__VA_ARGS__) { return cudaSuccess; }
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 DOES_NOTHING(cudaSetDevice, int device)
-DOES_NOTHING(cudaDeviceSynchronize, void)
 DOES_NOTHING(cudaStreamDestroy, cudaStream_t s)
 DOES_NOTHING(cudaEventRecord, cudaEvent_t e, cudaStream_t s)
 DOES_NOTHING(cudaStreamWaitEvent, cudaStream_t s, cudaEvent_t e, unsigned flags)

@@ -46,29 +46,31 @@ template <typename F> struct emu_launch_of {
 };
 template <typename F> static void emu_call(void *node) { ((emu_launch_of<F> *)node)->f(); }
 template <typename F> static void emu_free(emu_node *node) { delete (emu_launch_of<F> *)node; }
-template <typename F> static void emu_do(dim3 grid, dim3 block, size_t shared, F f)
+template <typename F> static void emu_do(const char *name, int early, dim3 grid, dim3 block, size_t shared, F f)
 {
-    emu_node n = {nullptr, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, emu_call<F>, emu_free<F>, 0};
+    emu_node n = {nullptr,     name,        early, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared,
+                  emu_call<F>, emu_free<F>, 0};
     if (emu_recording()) {
         emu_record(&(new emu_launch_of<F>{n, f})->n);
         return;
     }
     emu_launch_of<F> now = {n, f};
-    emu_run(n.grid, n.block, shared, emu_call<F>, &now);
+    emu_run(&now.n);
 }
 /* Arguments are taken as they are now: a recorded launch outlives what they were computed from. */
 template <typename... P, typename... A>
-static void emu_launch(dim3 grid, dim3 block, size_t shared, void (*kernel)(P...), A... args)
+static void emu_launch(const char *name, int early, dim3 grid, dim3 block, size_t shared, void (*kernel)(P...),
+                       A... args)
 {
-    emu_do(grid, block, shared, [=] { kernel(args...); });
+    emu_do(name, early, grid, block, shared, [=] { kernel(args...); });
 }
-#define LAUNCH(kernel, grid, block, shared, stream, ...)                                                               \
+#define EMU_LAUNCH(early, kernel, grid, block, shared, stream, ...)                                                    \
     do {                                                                                                               \
         (void)(stream);                                                                                                \
-        emu_launch(grid, block, shared, kernel, __VA_ARGS__);                                                          \
+        emu_launch(#kernel, early, grid, block, shared, kernel, __VA_ARGS__);                                          \
     } while (0)
-
-#define LAUNCH_EARLY LAUNCH
+#define LAUNCH(...)       EMU_LAUNCH(0, __VA_ARGS__)
+#define LAUNCH_EARLY(...) EMU_LAUNCH(1, __VA_ARGS__)
 template <typename... P> static void allow_shared(void (*)(P...), size_t) {}
 static inline int                    shared_limit() { return 227 << 10; }
 static inline bool                   can_start_early() { return true; }

@@ -3,31 +3,37 @@
 #define TANDEM_EMU_PTX_H
 #include "cuda_fp16.h"
 
-static inline float    emu_half(uint32_t v, int high) { return emu_f16[(uint16_t)(v >> (high ? 16 : 0))]; }
-static inline uint32_t emu_pair(float low, float high) { return emu_to_f16(low) | (uint32_t)emu_to_f16(high) << 16; }
-static inline uint32_t both_low(uint32_t v) { return (v & 0xffffu) * 0x10001u; }
-static inline uint32_t both_high(uint32_t v) { return (v >> 16) * 0x10001u; }
-static inline uint32_t h2_mul(uint32_t a, uint32_t b)
+/* A function whose reads and writes are not reported: it uses no device memory, and takes much of the time. */
+#define NOT_WATCHED __attribute__((no_sanitize("thread")))
+
+NOT_WATCHED static inline float    emu_half(uint32_t v, int high) { return emu_f16[(uint16_t)(v >> (high ? 16 : 0))]; }
+NOT_WATCHED static inline uint32_t emu_pair(float low, float high)
+{
+    return emu_to_f16(low) | (uint32_t)emu_to_f16(high) << 16;
+}
+static inline uint32_t             both_low(uint32_t v) { return (v & 0xffffu) * 0x10001u; }
+static inline uint32_t             both_high(uint32_t v) { return (v >> 16) * 0x10001u; }
+NOT_WATCHED static inline uint32_t h2_mul(uint32_t a, uint32_t b)
 {
     return emu_pair(emu_half(a, 0) * emu_half(b, 0), emu_half(a, 1) * emu_half(b, 1));
 }
-static inline uint32_t h2_sub(uint32_t a, uint32_t b)
+NOT_WATCHED static inline uint32_t h2_sub(uint32_t a, uint32_t b)
 {
     return emu_pair(emu_half(a, 0) - emu_half(b, 0), emu_half(a, 1) - emu_half(b, 1));
 }
-static inline uint32_t h2_fma(uint32_t a, uint32_t b, uint32_t c)
+NOT_WATCHED static inline uint32_t h2_fma(uint32_t a, uint32_t b, uint32_t c)
 {
     return emu_pair((float)((double)emu_half(a, 0) * emu_half(b, 0) + emu_half(c, 0)),
                     (float)((double)emu_half(a, 1) * emu_half(b, 1) + emu_half(c, 1)));
 }
-static inline uint32_t pick_bits(uint32_t v, uint32_t mask, uint32_t bits) { return (v & mask) | bits; }
-static inline void     keep_order() {}
-static inline uint32_t in_register(uint32_t v) { return v; }
-static inline uint32_t h2_from_f32(float low, float high) { return emu_pair(low, high); }
+static inline uint32_t             pick_bits(uint32_t v, uint32_t mask, uint32_t bits) { return (v & mask) | bits; }
+static inline void                 keep_order() {}
+static inline uint32_t             in_register(uint32_t v) { return v; }
+NOT_WATCHED static inline uint32_t h2_from_f32(float low, float high) { return emu_pair(low, high); }
 
 /* The inputs of a step in the order of the fragments: those of lane c are 2 c, 2 c + 1, 2 c + 8 and 2 c + 9. Their order
  * does not matter on a GPU: products are exact, and here added in double. */
-static inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+NOT_WATCHED static inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     emu_operands        mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
     const emu_operands *all  = emu_sync_operands(&mine);
@@ -70,6 +76,7 @@ static inline void emu_put_copy(const uint64_t *gate, void *to, const void *from
     if (emu_n_copies == EMU_COPIES || bytes % step || (uintptr_t)to % (uintptr_t)step ||
         (uintptr_t)from % (uintptr_t)step)
         emu_fail("a copy that a GPU would refuse");
+    emu_reads(from, (size_t)bytes);
     memset(to, 0xCB, (size_t)bytes);
     emu_copies[emu_n_copies++] = {gate, to, from, bytes};
 }
@@ -96,7 +103,7 @@ template <int PENDING> static inline void gate_wait(uint64_t *gate, unsigned pha
     emu_sync_warp(0);
 }
 
-static inline int32_t read_l2(const int32_t *p) { return *p; }
+static inline int32_t read_l2(const int32_t *p) { return emu_read_l2(p); }
 
 /* The waiting block does the copy. */
 static inline void gate_announce(uint64_t *, int) {}
@@ -244,7 +251,7 @@ struct wgmma_matrix {
     }
     wgmma_matrix at(int bytes) const { return wgmma_matrix(m, next, moved + bytes); }
     /* Returns the number at byte `at` of a row of 128, from where the matrix starts. */
-    float number(int row, int in, int further) const
+    NOT_WATCHED float number(int row, int in, int further) const
     {
         int at = moved + row * 128 + in, line = at / 128;
         return emu_f16[*(const uint16_t *)(m + further + line * 128 + (at % 128 / 16 ^ line % 8) * 16 + at % 16)];
@@ -262,7 +269,7 @@ enum { EMU_PRODUCTS = 64, EMU_GROUP_MAX = 1024 };
 static char emu_product_room[EMU_GROUP_MAX][EMU_PRODUCTS][sizeof(emu_product)];
 static int  emu_n_products[EMU_GROUP_MAX], emu_group[EMU_GROUP_MAX]; /* by thread: products not done; groups begun */
 
-static inline void emu_do_shared_product(const emu_product &p)
+NOT_WATCHED static inline void emu_do_shared_product(const emu_product &p)
 {
     emu_operands mine = {};
     if (p.a) memcpy(mine.a, p.a, sizeof mine.a);
@@ -280,7 +287,7 @@ static inline void emu_do_shared_product(const emu_product &p)
         p.d[x] = (float)(p.add ? p.d[x] + sum : sum);
     }
 }
-static inline void emu_do_product(const emu_product &p)
+NOT_WATCHED static inline void emu_do_product(const emu_product &p)
 {
     if (p.shared_b.m) {
         emu_do_shared_product(p);
@@ -375,6 +382,6 @@ static inline uint32_t warp_min_u32(uint32_t v)
     return v;
 }
 
-static inline void let_next_start() {}
-static inline void wait_for_previous() {}
+static inline void let_next_start() { emu_let_next_start(); }
+static inline void wait_for_previous() { emu_wait_for_previous(); }
 #endif
