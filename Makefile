@@ -76,6 +76,8 @@ endif
 ifeq ($(CUDA),emu)
 CFLAGS    += -Itests/emu
 EMU       := $(wildcard tests/emu/*.c)
+# With sanitizers, gcc takes parameters of inlined functions for uninitialised.
+EMU_WARN  := -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-expansion-to-defined $(if $(SAN),-Wno-uninitialized -Wno-maybe-uninitialized)
 # Kernels report their reads and writes to tests/emu/watch.c, which stands for the thread sanitizer's library.
 EMU_WATCH := $(if $(SAN),,-fsanitize=thread --param=tsan-instrument-func-entry-exit=0)
 LDLIBS    += -lstdc++
@@ -179,7 +181,7 @@ else
 $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags.is
 	@mkdir -p $(@D)
 	$(call say,CXX,$< [emu])
-	$(Q)$(CXX) -x c++ -std=c++17 $(OPT) -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-expansion-to-defined -fno-ipa-icf -ffp-contract=off \
+	$(Q)$(CXX) -x c++ -std=c++17 $(OPT) $(EMU_WARN) -fno-ipa-icf -ffp-contract=off \
 	    -fno-strict-aliasing -fno-exceptions -fPIC -fvisibility=hidden -Itests/emu -Isrc -D_GNU_SOURCE -D_Static_assert=static_assert $(SAN) $(EMU_WATCH) \
 	    -MMD -MP -c -o $@ $<
 endif
