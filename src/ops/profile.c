@@ -422,6 +422,8 @@ static const ops TABLE = {
     .pair_logits    = p_pair_logits,
 };
 
+static bool p_asks_lanes(queue *q, const kv_class *c, int n_rows) { return q->p->inner->asks_lanes(q->q, c, n_rows); }
+
 ops *ops_profile(ops *inner)
 {
     ops     *o      = xnew(ops);
@@ -445,6 +447,7 @@ ops *ops_profile(ops *inner)
     if (inner->sums) o->sums = p_sums;
     if (inner->gated_norm) o->gated_norm = p_gated_norm;
     if (inner->gated_heads) o->gated_heads = p_gated_heads;
+    if (inner->asks_lanes) o->asks_lanes = p_asks_lanes;
     return o;
 }
 
