@@ -50,7 +50,7 @@ bool cell_reserve(cell_rig *g, const cell *c, size_t free_bytes, err *e);
 void cell_rig_use_cpu_time(cell_rig *g);
 /* Sets *ms to the milliseconds of a step, or of the whole prefill, measured after a warm-up step. experts, unless NULL,
  * are counted in a separate step; the model's ops must then be those of experts_watch. The cell must be reserved; the
- * first run after a reservation allocates and fills the pages. */
+ * first run after a reservation allocates the pages. Pages are filled before the clock starts. */
 bool   cell_run(cell_rig *g, const cell *c, double *ms, experts_touched *experts, err *e);
 double cell_rate(const cell *c, double ms); /* tokens per second, of all rows */
 #endif

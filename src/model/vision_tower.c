@@ -400,7 +400,7 @@ static dev array_at(const vision *v, int which, int first, int each, int P)
     return dev_at(v->rows, ((size_t)which * (size_t)P + (size_t)first * (size_t)each) * sizeof(int32_t));
 }
 
-/* The rows of attention of n patches from `first` on, of P. They see each other, as long chains do. */
+/* Describes the rows of n patches from `first` on, of P, for attention. They see each other, as long chains do. */
 static step_rows rows_at(const vision *v, int first, int n, int P)
 {
     step_rows r = {.n_rows      = n,
@@ -455,7 +455,7 @@ static void attend(vision *v, const step_rows *r, float scale)
     v->o->attention(v->q, v->heads, v->q_rows, v->c.n_heads, &v->kv, 0, r, scale, 0);
 }
 
-/* Enqueues the way of n soft tokens in v->t to row `first` of out. */
+/* Enqueues the download of n soft tokens in v->t to row `first` of out. */
 static void give(vision *v, float *out, int first, int n)
 {
     size_t each = (size_t)v->c.n_out;

@@ -5,7 +5,7 @@
 #include "model/model.h"
 #include "test.h"
 
-/* What a pool is for. */
+/* The size of a pool. */
 typedef struct {
     int max_lanes, max_slots;
     int max_kept_rows; /* of models with recurrent layers; 0: none */
